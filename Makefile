@@ -1,0 +1,73 @@
+# Two commands matter: `make run` starts it, `make test` proves it. `make help` lists the rest.
+
+# What the environment holds besides the base packages. `spark` and `runs` join here.
+EXTRAS ?= dev
+# Test processes side by side; 0 runs the tests in this one (for a debugger).
+WORKERS ?= 2
+# Minutes that `make test-full` may spend.
+BUDGET_MIN ?= 60
+# The first interpreter that runs and is new enough; 3.11 is the one the pins were made with.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+comma := ,
+STAMP := $(VENV)/.built-$(subst $(comma),+,$(EXTRAS))
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# A tool that only some extras need is looked for only when they are asked for.
+NEEDS := $(if $(filter spark,$(subst $(comma), ,$(EXTRAS))),java)
+
+.DEFAULT_GOAL := help
+.PHONY: setup run quick test test-full check bench clean help java
+
+setup: $(NEEDS) $(STAMP)  ## build .venv with everything, at the pinned versions
+
+# Built anew rather than updated, so that a package that is no longer wanted is no longer there.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "topics needs Python 3.11 or newer: set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(call apt,$(notdir $(PYTHON))-venv)
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--no-build-isolation -e '.[$(EXTRAS)]'
+	@touch $@
+
+java:
+	@command -v java >/dev/null || $(call apt,openjdk-17-jre-headless)
+
+# Installs a Debian package where we may, and says what to type where we may not.
+apt = { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); } \
+	|| { echo "please install $(1), for example: sudo apt-get install $(1)" >&2; exit 1; }
+
+run: setup  ## start the server
+	$(BIN)/topics serve
+
+check: setup  ## lint, formatting, types, import directions
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+quick: setup  ## the gate before every commit: lint, types, fast tests; under 90 seconds
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(PYTEST) -m "not slow and not full"
+
+test: check  ## check, then every test but the long tier
+	$(PYTEST) -m "not full"
+
+test-full: check  ## the long tier too, for about BUDGET_MIN=60 minutes
+	TOPICS_TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST) -m "full or not full"
+
+bench: setup  ## side-by-side benchmarks
+	$(BIN)/python -m bench
+
+clean:  ## remove .venv and every cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

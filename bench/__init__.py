@@ -1,0 +1,1 @@
+"""Benchmarks: one command, figures beside their targets, ratios rather than boasts."""

@@ -1,0 +1,30 @@
+"""`python -m bench [suite …] [--json]`: runs the suites and prints figures beside their targets."""
+
+from __future__ import annotations
+
+import sys
+
+from bench import cold, engine
+from bench.report import Report
+
+SUITES = {
+    "engine": ("The engine in-process", engine.run),
+    "cold": ("Appends beside reads from a cold tier on S3", cold.run),
+}
+
+
+def main(arguments: list[str]) -> int:
+    names = [a for a in arguments if not a.startswith("-")] or list(SUITES)
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        print(f"unknown suite: {', '.join(unknown)}; there are: {', '.join(SUITES)}")
+        return 2
+    report = Report(as_json="--json" in arguments)
+    for name in names:
+        title, suite = SUITES[name]
+        report.run(title, suite)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The `topics` command. Each command is a module with `register(app)`."""

@@ -1,0 +1,180 @@
+"""Append: from a checked write to published records.
+
+A cap that rejects does so before any seq is assigned. `disk` and `memory` are published, and their
+tickets resolved, once the bytes are with the kernel; `fsync` after the sync; `ephemeral` at once.
+"""
+
+from __future__ import annotations
+
+from topics.engine import ceilings, retention
+from topics.engine.commit import Op, Ticket
+from topics.engine.core import Core
+from topics.engine.idempotency import Keys, digest_of
+from topics.engine.tags import TagIndex
+from topics.engine.topic import Topic
+from topics.engine.write import Batch
+from topics.errors import InvalidRequest, RecordTooLarge, Throttled, TopicFull
+from topics.storage import columns as columns_codec
+from topics.storage import frames
+from topics.storage.columns import Columns
+from topics.types import Appended
+
+
+def append(
+    core: Core, topic: Topic, batch: Batch, *, key: str | None, created: bool, ticket: Ticket
+) -> None:
+    """Stages a write; the ticket ends in an Appended."""
+    now_ms = core.clock.wall_ms()
+    digest = b""
+    if key is not None:
+        digest = _digest(core, key)
+        earlier = _find_key(core, topic, digest, now_ms)
+        if earlier is not None:
+            first, count, ts = earlier
+            core.committer.after(topic, ticket, _appended(topic, first, count, ts, False, True))
+            return
+    core.expire(topic)
+    ts = max(now_ms, topic.last_ts)
+    first = topic.next_seq
+    columns = batch.render(first, ts)
+    _check_room(core, topic, len(columns.ends), len(columns.payload))
+    if digest:
+        _remember(core, topic, digest, first, len(columns.ends), ts)
+    _stage(core, topic, columns, first, ts, digest, created, ticket)
+
+
+def _stage(
+    core: Core,
+    topic: Topic,
+    columns: Columns,
+    first: int,
+    ts: int,
+    digest: bytes,
+    created: bool,
+    ticket: Ticket,
+) -> None:
+    count, size = len(columns.ends), len(columns.payload)
+    before = topic.last_ts
+    topic.next_seq = first + count
+    topic.last_ts = ts
+    topic.pending_bytes += size
+
+    def apply() -> Appended:
+        topic.pending_bytes -= size
+        publish(core, topic, first, columns)
+        return _appended(topic, first, count, ts, created, False)
+
+    def undo() -> None:
+        topic.next_seq = first
+        topic.last_ts = before
+        topic.pending_bytes -= size
+        if digest and topic.keys is not None:
+            topic.keys.remove(digest)
+            core.idempotency_keys -= 1
+
+    durability = topic.config.durability
+    if durability == "ephemeral":
+        core.committer.apply_resident(topic, apply, ticket)
+        return
+    waits = durability == "fsync"
+    if durability == "disk":
+        pending = topic.bytes_total + topic.pending_bytes
+        waits = ceilings.cover(core, topic, first + count - 1, pending)
+    flags, cols = columns_codec.encode(columns, times=False, key=digest)
+    core.committer.stage(
+        Op(
+            topic, frames.APPEND, apply, gated=waits, ticket=ticket, undo=undo, first=first,
+            count=count, ts=ts, flags=flags, cols=cols, payload=bytes(columns.payload),
+        )
+    )  # fmt: skip
+
+
+def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:
+    """Makes records readable, then lets the caps evict."""
+    if not topic.unsealed_records:
+        topic.unsealed_since_s = core.clock.monotonic_s()
+    core.unsealed_records += len(columns.ends)
+    core.unsealed_bytes += len(columns.payload)
+    topic.publish(first, columns, core.settings.block_bytes)
+    if columns.tags is not None:
+        topic.tags = topic.tags or TagIndex()
+        topic.tags.add(columns.tags, first)
+        core.unfolded.add(topic.id)
+    if topic.config.cap_records or topic.config.cap_bytes:
+        retention.evict(topic, core.segments.columns_or_none)
+    core.recount(topic)
+
+
+def _appended(
+    topic: Topic, first: int, count: int, ts: int, created: bool, deduped: bool
+) -> Appended:
+    return Appended(
+        topic=topic.name, epoch=topic.epoch, first_seq=first, last_seq=first + count - 1,
+        head_seq=max(topic.head, first + count - 1), count=count, ts=ts, created=created,
+        deduped=deduped,
+    )  # fmt: skip
+
+
+def _check_room(core: Core, topic: Topic, count: int, size: int) -> None:
+    config = topic.config
+    quota = core.settings.max_total_bytes
+    if quota and core.live_bytes + size > quota:
+        raise Throttled(
+            f"the server holds {core.live_bytes} bytes of at most {quota}; nothing was written",
+            limit="max_total_bytes", max=quota,
+        )  # fmt: skip
+    if config.discard != "reject":
+        return
+    caps = {"cap_records": config.cap_records, "cap_bytes": config.cap_bytes}
+    if (config.cap_records and count > config.cap_records) or (
+        config.cap_bytes and size > config.cap_bytes
+    ):
+        raise RecordTooLarge(
+            f'a write of {count} records and {size} bytes can never fit topic "{topic.name}"; '
+            "nothing was written. Raise the cap or split the write.",
+            **caps,
+        )
+    pending = topic.next_seq - 1 - topic.head
+    full = config.cap_records and topic.live_count + pending + count > config.cap_records
+    if full or (
+        config.cap_bytes and topic.live_bytes + topic.pending_bytes + size > config.cap_bytes
+    ):
+        raise TopicFull(
+            f'topic "{topic.name}" is full and refuses new records; nothing was written. '
+            "Retry after consumers have deleted some.",
+            **caps, head_seq=topic.head, earliest_seq=topic.floor,
+        )  # fmt: skip
+
+
+# -- idempotency ---------------------------------------------------------------------------------
+
+
+def _digest(core: Core, key: str) -> bytes:
+    limit = core.settings.max_idempotency_key_chars
+    if not 1 <= len(key) <= limit:
+        raise InvalidRequest(f"idempotency_key must have 1 to {limit} characters")
+    return digest_of(key)
+
+
+def _find_key(
+    core: Core, topic: Topic, digest: bytes, now_ms: int
+) -> tuple[int, int, int] | None:
+    if topic.keys is None:
+        return None
+    expired_before = now_ms - topic.config.idempotency_window_ms
+    core.idempotency_keys -= topic.keys.expire(expired_before=expired_before)
+    return topic.keys.find(digest, expired_before=expired_before)
+
+
+def _remember(core: Core, topic: Topic, digest: bytes, first: int, count: int, ts: int) -> None:
+    limit = core.settings.max_idempotency_keys
+    if limit and core.idempotency_keys >= limit:
+        raise Throttled(
+            f"{limit} idempotency keys are remembered, the most this server keeps; nothing was "
+            "written. Retry when older keys have left their window, or without a key.",
+            limit="max_idempotency_keys", max=limit,
+        )  # fmt: skip
+    topic.keys = topic.keys or Keys()
+    before = len(topic.keys)
+    topic.keys.add(digest, first, count, ts)
+    core.idempotency_keys += len(topic.keys) - before

@@ -1,0 +1,136 @@
+"""A block: a run of seqs of one topic, in memory, in a segment, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from topics.storage import columns as columns_codec
+from topics.storage.columns import Columns
+from topics.storage.segment import DEAD, Row
+
+if TYPE_CHECKING:
+    from topics.engine.segments import Segment
+
+# Columns of a block, or None when they can not be had without waiting for a remote store.
+Loader = Callable[["Block"], Columns | None]
+
+
+class Block:
+    """Records `first` to `first + count - 1`.
+
+    `columns` is None while the records are only in `segment`; a block with neither is a ghost: a
+    run of deleted records whose bytes are gone. `dead` has DEAD for each deleted record, and is
+    None while there are none.
+    """
+
+    __slots__ = (
+        "columns", "count", "dead", "dead_count", "first", "first_ts", "flagged", "last_ts",
+        "live_bytes", "row", "segment", "size",
+    )  # fmt: skip
+
+    def __init__(self, first: int, columns: Columns) -> None:
+        self.first = first
+        self.count = len(columns.ends)
+        self.size = len(columns.payload)
+        self.live_bytes = self.size
+        self.first_ts = columns.times[0] if columns.times else 0
+        self.last_ts = columns.times[-1] if columns.times else 0
+        self.columns: Columns | None = columns
+        self.dead: bytearray | None = None
+        self.dead_count = 0
+        self.segment: Segment | None = None
+        self.row: Row | None = None
+        # How many of the dead records have their flag durable in the segment.
+        self.flagged = 0
+
+    @property
+    def stop(self) -> int:
+        return self.first + self.count
+
+    @property
+    def is_open(self) -> bool:
+        """Whether later records may still be added."""
+        columns = self.columns
+        return self.segment is None and columns is not None and type(columns.payload) is bytearray
+
+    @property
+    def is_ghost(self) -> bool:
+        return self.columns is None and self.segment is None
+
+    def add(self, columns: Columns) -> None:
+        """Appends a later run to an open block."""
+        assert self.columns is not None
+        self.columns.extend(columns)
+        added = len(columns.ends)
+        self.count += added
+        self.size += len(columns.payload)
+        self.live_bytes += len(columns.payload)
+        self.last_ts = columns.times[-1]
+        if self.dead is not None:
+            self.dead += bytes(added)
+
+    def freeze(self) -> None:
+        """Ends an open block: exact memory from now on."""
+        if self.is_open:
+            assert self.columns is not None
+            self.columns.payload = bytes(self.columns.payload)
+
+    def span(self, first: int, stop: int, load: Loader) -> int:
+        """Bytes of the live records [first, stop); an estimate while they are out of reach."""
+        if stop - first == self.count - self.dead_count:
+            return self.live_bytes
+        columns = load(self)
+        if columns is None:
+            share = self.live_bytes * (stop - first) // max(self.count - self.dead_count, 1)
+            return min(share, self.live_bytes)
+        return min(columns.span(first, stop), self.live_bytes)
+
+    def mark_dead(self, index: int) -> bool:
+        """True when the record was live until now."""
+        if self.dead is None:
+            self.dead = bytearray(self.count)
+        if self.dead[index] == DEAD:
+            return False
+        self.dead[index] = DEAD
+        self.dead_count += 1
+        return True
+
+    def is_dead(self, index: int) -> bool:
+        return self.dead is not None and self.dead[index] == DEAD
+
+    def live_runs(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Runs [a, b) of live records within the indexes [first, stop)."""
+        dead = self.dead
+        if dead is None or not self.dead_count:
+            if first < stop:
+                yield first, stop
+            return
+        at = first
+        while at < stop:
+            edge = dead.find(DEAD, at, stop)
+            if edge < 0:
+                yield at, stop
+                return
+            if edge > at:
+                yield at, edge
+            at = dead.find(0, edge, stop)
+            if at < 0:
+                return
+
+    def ghost(self) -> None:
+        """Forgets the bytes of a block whose records are all deleted."""
+        self.columns = None
+        self.segment = None
+        self.row = None
+        self.size = self.live_bytes = 0
+
+
+def ghost_block(first: int, count: int, ts: int) -> Block:
+    block = Block(first, columns_codec.empty())
+    block.count = count
+    block.dead = bytearray([DEAD]) * count
+    block.dead_count = block.flagged = count
+    block.first_ts = block.last_ts = ts
+    block.ghost()
+    return block

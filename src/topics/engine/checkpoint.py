@@ -1,0 +1,309 @@
+"""Checkpoints: unsealed records go into segments, the rest into a snapshot, then the log is trimmed.
+
+Runs in slices beside writes. The order is the promise:
+
+1. Every shard goes on in a new log file; what was written before is made durable.
+2. Each topic's unsealed records are handed to a segment and its state is recorded *at that
+   moment*; frames behind the rotation are replayed on top, which is idempotent.
+3. Segments are synced and renamed; delete flags of older segments are synced.
+4. The snapshot is synced and renamed.
+5. Only then is removed what neither this snapshot nor the one before it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from topics.engine.block import Block
+from topics.engine.core import Core
+from topics.engine.topic import Topic
+from topics.storage import columns as columns_codec
+from topics.storage import snapshot, wal
+from topics.storage.columns import Columns
+from topics.storage.fs import join
+from topics.storage.segment import DEAD, Row, SegmentWriter
+from topics.storage.snapshot import Snapshot, TopicRecord
+
+
+@dataclass(slots=True)
+class Piece:
+    """A block as it was written into a segment."""
+
+    topic: Topic
+    row: Row
+    columns: Columns
+
+
+@dataclass(slots=True)
+class Pass:
+    """One checkpoint under way."""
+
+    positions: list[int]
+    next_topic_id: int
+    next_epoch: int
+    segments: set[int]
+    garbage: list[int]
+    topics: list[msgspec.Raw] = field(default_factory=list)
+    packed: SegmentWriter | None = None
+    pieces: list[Piece] = field(default_factory=list)
+
+
+def checkpoint(core: Core) -> Iterator[None]:
+    """Takes a checkpoint; each step is a bounded piece of work."""
+    committer = core.committer
+    committer.flush()
+    for lane in committer.lanes:
+        lane.shard.rotate()
+    marks = [lane.shard.position for lane in committer.lanes]
+    for lane, mark in zip(committer.lanes, marks, strict=True):
+        core.syncer.kick(lane.shard)
+        while lane.shard.synced < mark:
+            yield
+    committer.poll()
+    topics = list(core.by_id.values())
+    run = Pass(
+        [mark.number for mark in marks], core.next_topic_id, core.next_epoch,
+        set(core.segments.live), list(core.segments.garbage),
+    )  # fmt: skip
+    for topic in topics:
+        if not topic.dropped:
+            yield from _seal_topic(core, run, topic)
+    if run.packed is not None:
+        yield from _finish_segment(core, run, run.packed)
+    for segment in list(core.segments.live.values()):
+        if segment.unflagged:
+            core.segments.write_flags(segment)
+            yield
+    taken = Snapshot(
+        core.snapshot_number + 1, core.generation, run.positions, run.next_topic_id,
+        run.next_epoch, core.next_segment, sorted(run.segments), run.garbage, run.topics,
+    )  # fmt: skip
+    snapshot.write(core.data.fs, core.data.snapshots, taken)
+    core.snapshot_number = taken.number
+    yield
+    yield from trim(core)
+
+
+def capture(topic: Topic) -> TopicRecord:
+    ghosts = [(b.first, b.stop - 1, b.last_ts) for b in topic.blocks if b.is_ghost]
+    keys = list(topic.keys.dump()) if topic.keys is not None else []
+    is_resident = topic.config.durability == "ephemeral"
+    return TopicRecord(
+        topic.id, topic.name, topic.epoch, topic.config, topic.config_version,
+        # An ephemeral topic's records are not kept: its head is, as a ceiling.
+        topic.floor - 1 if is_resident else topic.head,
+        topic.floor, topic.last_ts, topic.last_write_ts, topic.bytes_total,
+        topic.head if is_resident else topic.ceiling_seq, topic.ceiling_bytes,
+        list(topic.lost), [] if is_resident else list(topic.holes or ()),
+        [] if is_resident else ghosts,
+        topic.account.dump() if topic.account is not None else None, keys,
+    )  # fmt: skip
+
+
+def _seal_topic(core: Core, run: Pass, topic: Topic) -> Iterator[None]:
+    settings = core.settings
+    run.topics.append(snapshot.encode_topic(capture(topic)))
+    if topic.config.durability == "ephemeral":
+        yield
+        return
+    blocks = [b for b in topic.blocks if b.segment is None and not b.is_ghost]
+    if not blocks:
+        if len(run.topics) % 256 == 0:
+            yield
+        return
+    blocks[-1].freeze()
+    size = sum(block.size for block in blocks)
+    owns = size >= settings.own_segment_bytes
+    writer = _writer(core, run) if owns else (run.packed or _writer(core, run))
+    written = 0
+    for first, columns in _reblock(blocks, settings.block_bytes):
+        row = writer.add(columns, topic_id=topic.id, epoch=topic.epoch, first=first, dead=None)
+        run.pieces.append(Piece(topic, row, columns))
+        written += len(columns.payload)
+        yield
+        if owns and written >= settings.segment_bytes:
+            yield from _finish_segment(core, run, writer)
+            writer, written = _writer(core, run), 0
+    if owns:
+        yield from _finish_segment(core, run, writer)
+    elif writer.size >= settings.segment_bytes:
+        yield from _finish_segment(core, run, writer)
+        run.packed = None
+    else:
+        run.packed = writer
+
+
+def _writer(core: Core, run: Pass) -> SegmentWriter:
+    number = core.next_segment
+    core.next_segment += 1
+    run.segments.add(number)
+    return SegmentWriter(core.data.fs, core.data.segments, number)
+
+
+def _reblock(blocks: list[Block], bytes_max: int) -> Iterator[tuple[int, Columns]]:
+    """Runs of neighbouring seqs of at most about `bytes_max`, whole records each."""
+    gathered: Columns | None = None
+    first = 0
+    for block in blocks:
+        columns = block.columns
+        assert columns is not None
+        start = 0
+        while start < block.count:
+            stop = _stop_within(columns, start, bytes_max)
+            whole = start == 0 and stop == block.count
+            part = columns if whole else columns.cut(start, stop)
+            at, start = block.first + start, stop
+            follows = gathered is not None and first + len(gathered) == at
+            if gathered is not None and follows and _fits(gathered, part, bytes_max):
+                gathered.extend(part)
+                continue
+            if gathered is not None:
+                yield first, gathered
+            first = at
+            gathered = _growable(part) if len(part.payload) < bytes_max // 2 else None
+            if gathered is None:
+                yield first, part
+    if gathered is not None:
+        yield first, gathered
+
+
+def _stop_within(columns: Columns, start: int, bytes_max: int) -> int:
+    base = columns.start(start)
+    if columns.ends[-1] - base <= bytes_max:
+        return len(columns)
+    stop = start + 1
+    while stop < len(columns) and columns.ends[stop] - base <= bytes_max:
+        stop += 1
+    return stop
+
+
+def _fits(gathered: Columns, part: Columns, bytes_max: int) -> bool:
+    return len(gathered.payload) + len(part.payload) <= bytes_max
+
+
+def _growable(part: Columns) -> Columns:
+    grown = columns_codec.empty()
+    grown.extend(part)
+    return grown
+
+
+def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[None]:
+    """Makes a segment durable and lets the topics use it."""
+    pieces, run.pieces = run.pieces, []
+    if writer is run.packed:
+        run.packed = None
+    if not pieces:
+        writer.abandon()
+        run.segments.discard(writer.number)
+        return
+    yield
+    held = core.segments.adopt(writer.finish())
+    yield
+    for index, piece in enumerate(pieces):
+        if not piece.topic.dropped:
+            _switch(core, piece, held.number)
+        if index % 256 == 255:
+            yield
+    if held.left == 0:
+        core.segments.discard(held)
+
+
+def _switch(core: Core, piece: Piece, number: int) -> None:
+    """Replaces the blocks in memory by the sealed one, with every delete made meanwhile."""
+    topic, row = piece.topic, piece.row
+    held = core.segments.live[number]
+    low = topic.block_at(row.first)
+    if low >= len(topic.blocks) or row.stop <= topic.floor:
+        return
+    # A block may reach over the edges of the row: it was cut for the segment. Mark what is done.
+    sealed = Block(row.first, piece.columns)
+    payload = piece.columns.payload
+    if type(payload) is bytearray:
+        piece.columns.payload = bytes(payload)
+    sealed.segment, sealed.row = held, row
+    replaced = [b for b in topic.blocks[low:] if b.first < row.stop]
+    for old in replaced:
+        if old.dead is not None:
+            for index in range(old.count):
+                at = old.first + index - row.first
+                if old.dead[index] == DEAD and 0 <= at < row.count and sealed.mark_dead(at):
+                    held.unflagged.append(row.flag_at + at)
+    _splice(core, topic, low, replaced, sealed)
+
+
+def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: Block) -> None:
+    """Puts `sealed` in the place of the old blocks, keeping what stands beyond its edges."""
+    row = sealed.row
+    assert row is not None
+    left, right = [], []
+    for old in replaced:
+        if old.is_ghost:
+            continue
+        topic.unsealed_bytes -= old.size
+        topic.unsealed_records -= old.count
+        assert old.columns is not None
+        if old.first < row.first:
+            left.append(_part(old, 0, row.first - old.first))
+        if old.stop > row.stop:
+            right.append(_part(old, row.stop - old.first, old.count))
+    for kept in [*left, *right]:
+        topic.unsealed_bytes += kept.size
+        topic.unsealed_records += kept.count
+    columns = sealed.columns
+    assert columns is not None
+    start = max(topic.floor - row.first, 0)
+    sealed.live_bytes = sum(columns.span(a, b) for a, b in sealed.live_runs(start, row.count))
+    if sealed.dead_count == sealed.count:
+        sealed.ghost()
+    else:
+        assert sealed.segment is not None
+        sealed.segment.left += 1
+        core.note_resident(sealed)
+    topic.blocks[low : low + len(replaced)] = [*left, sealed, *right]
+
+
+def _part(old: Block, first: int, stop: int) -> Block:
+    assert old.columns is not None
+    part = Block(old.first + first, old.columns.cut(first, stop))
+    for index in range(first, stop):
+        if old.is_dead(index):
+            part.mark_dead(index - first)
+    live = part.live_runs(0, part.count)
+    assert part.columns is not None
+    part.live_bytes = sum(part.columns.span(a, b) for a, b in live)
+    return part
+
+
+def trim(core: Core) -> Iterator[None]:
+    """Removes log files, snapshots and segments that the two newest snapshots do not need."""
+    data = core.data
+    numbers = snapshot.numbers(data.fs, data.snapshots)
+    if len(numbers) < 2:
+        return
+    older = snapshot.read(data.fs, data.snapshots, numbers[1])
+    newest = snapshot.read(data.fs, data.snapshots, numbers[0])
+    for name in data.fs.listdir(data.wal):
+        parsed = wal.parse_file_name(name)
+        if parsed is None:
+            continue
+        generation, shard, number = parsed
+        spent = generation < older.generation or (
+            generation == older.generation and number < older.positions[shard]
+        )
+        if spent:
+            data.fs.unlink(join(data.wal, name))
+            yield
+    needed = {*older.segments, *newest.segments}
+    for number in newest.garbage:
+        if number not in needed and number in core.segments.garbage:
+            core.segments.remove(number)
+            core.segments.garbage.remove(number)
+            yield
+    for number in numbers[2:]:
+        data.fs.unlink(join(data.snapshots, snapshot.file_name(number)))
+    for path in (data.wal, data.segments, data.snapshots):
+        data.fs.sync_dir(path)
+    yield

@@ -1,0 +1,323 @@
+"""Commit: operations become bytes in the log, then state in memory, in one order for each topic.
+
+An operation is staged, written with its neighbours as one group, and applied. It is *gated* when
+its effect may only be seen once it is durable: then it is applied, and its ticket resolved, after
+the sync. Later operations of the same topic wait behind it, so that state in memory is always the
+fold of a prefix of the log.
+
+A ticket ends in exactly one way: done, failed (nothing happened) or unknown (OutcomeUnknown).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from topics.engine.topic import Topic
+from topics.errors import DiskFull, OutcomeUnknown, Poisoned, TopicsError
+from topics.storage import frames
+from topics.storage.frames import Mark
+from topics.storage.wal import Shard
+
+
+class Ticket:
+    """The outcome of one operation, now or later."""
+
+    __slots__ = ("callback", "done", "error", "result")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: TopicsError | None = None
+        self.result: Any = None
+        self.callback: Callable[[Ticket], None] | None = None
+
+    def resolve(self, result: Any) -> None:
+        self.result = result
+        self._finish()
+
+    def fail(self, error: TopicsError) -> None:
+        self.error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        assert not self.done
+        self.done = True
+        if self.callback is not None:
+            self.callback(self)
+
+
+class Op:
+    """One frame on its way. `apply` runs exactly once, or `undo` does, or the outcome is unknown."""
+
+    __slots__ = (
+        "apply", "aside", "cols", "count", "first", "flags", "floor", "gated", "kind", "payload", "ticket",
+        "topic", "ts", "undo",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: Topic,
+        kind: int,
+        apply: Callable[[], Any],
+        *,
+        gated: bool,
+        ticket: Ticket | None = None,
+        undo: Callable[[], None] | None = None,
+        first: int = 0,
+        count: int = 0,
+        ts: int = 0,
+        floor: int = 0,
+        flags: int = 0,
+        cols: bytes = b"",
+        payload: bytes = b"",
+    ) -> None:
+        self.topic = topic
+        self.kind = kind
+        self.apply = apply
+        self.gated = gated
+        self.aside = False
+        self.ticket = ticket
+        self.undo = undo
+        self.first = first
+        self.count = count
+        self.ts = ts
+        self.floor = floor
+        self.flags = flags
+        self.cols = cols
+        self.payload = payload
+
+    def entry(self) -> bytes:
+        return frames.ENTRY.pack(
+            self.topic.id, self.kind, self.flags, self.count, self.first, self.ts, self.floor,
+            len(self.cols), len(self.payload),
+        )  # fmt: skip
+
+
+class Lane:
+    """One shard with what is staged for it and what waits for its sync."""
+
+    __slots__ = ("shard", "staged", "waiting")
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.staged: list[Op] = []
+        self.waiting: deque[tuple[Mark, Op]] = deque()
+
+
+class Committer:
+    def __init__(self, shards: list[Shard], syncer: Syncer) -> None:
+        self.lanes = [Lane(shard) for shard in shards]
+        self._syncer = syncer
+        self.poison: BaseException | None = None
+
+    def lane_of(self, topic: Topic) -> Lane:
+        return self.lanes[topic.id % len(self.lanes)]
+
+    def stage(self, op: Op) -> None:
+        topic = op.topic
+        if topic.gated:
+            op.gated = True
+        if op.gated:
+            topic.gated += 1
+        self.lane_of(topic).staged.append(op)
+
+    def stage_aside(self, op: Op) -> None:
+        """Stages a gated operation that nothing of its topic has to wait for."""
+        op.aside = True
+        self.lane_of(op.topic).staged.append(op)
+
+    def apply_resident(self, topic: Topic, apply: Callable[[], Any], ticket: Ticket) -> None:
+        """Applies an operation that leaves no bytes, in its turn."""
+        if not topic.gated:
+            ticket.resolve(apply())
+            return
+        self.flush()
+        if not topic.gated:
+            ticket.resolve(apply())
+            return
+        topic.gated += 1
+        op = Op(topic, frames.MARK, apply, gated=True, ticket=ticket)
+        lane = self.lane_of(topic)
+        lane.waiting.append((lane.waiting[-1][0], op))
+
+    def after(self, topic: Topic, ticket: Ticket, result: Any) -> None:
+        """Resolves a ticket when everything staged for the topic so far has been applied."""
+        self.flush()
+        self.apply_resident(topic, lambda: result, ticket)
+
+    def flush(self) -> None:
+        """Writes what is staged. Afterwards every ungated operation is applied."""
+        for lane in self.lanes:
+            if lane.staged:
+                ops, lane.staged = lane.staged, []
+                self._write(lane, ops)
+
+    def _write(self, lane: Lane, ops: list[Op]) -> None:
+        try:
+            end = lane.shard.write(
+                [op.entry() for op in ops],
+                [op.cols for op in ops if op.cols],
+                [op.payload for op in ops],
+                may_use_reserve=not any(op.kind == frames.APPEND for op in ops),
+            )
+        except DiskFull as full:
+            self._reject(ops, full)
+            return
+        except Poisoned as error:
+            self._unknown(ops, error)
+            raise
+        waits = False
+        for op in ops:
+            if op.gated:
+                lane.waiting.append((end, op))
+                waits = True
+            else:
+                _apply(op)
+        if waits:
+            self._syncer.kick(lane.shard)
+            self.poll()
+        else:
+            self._syncer.touch(lane.shard)
+
+    def _reject(self, ops: list[Op], error: TopicsError) -> None:
+        for op in reversed(ops):
+            if op.gated and not op.aside:
+                op.topic.gated -= 1
+            if op.undo is not None:
+                op.undo()
+        for op in ops:
+            if op.ticket is not None:
+                op.ticket.fail(error)
+
+    def _unknown(self, ops: list[Op], error: Poisoned) -> None:
+        self.poison = error
+        unknown = OutcomeUnknown(
+            "the write may or may not be there: storage failed before it was known to be durable; "
+            "retry with the same idempotency key after the server has restarted",
+            cause=str(error),
+        )
+        pending = [op for lane in self.lanes for _, op in lane.waiting]
+        for lane in self.lanes:
+            lane.waiting.clear()
+        for op in [*pending, *ops]:
+            if op.ticket is not None and not op.ticket.done:
+                op.ticket.fail(unknown)
+
+    def poll(self) -> None:
+        """Applies what has become durable; raises Poisoned after a failed sync."""
+        for lane in self.lanes:
+            shard, waiting = lane.shard, lane.waiting
+            if shard.poison is not None and self.poison is None:
+                error = Poisoned(f"sync of the write-ahead log failed: {shard.poison}")
+                self._unknown([], error)
+                raise error
+            while waiting and not shard.synced < waiting[0][0]:
+                _, op = waiting.popleft()
+                if not op.aside:
+                    op.topic.gated -= 1
+                _apply(op)
+
+    def sync(self) -> None:
+        """Flushes and waits until everything written so far is durable."""
+        self.flush()
+        for lane in self.lanes:
+            if lane.shard.is_dirty:
+                self._syncer.wait(lane.shard, lane.shard.position)
+        self.poll()
+
+    def wait(self, ticket: Ticket) -> Any:
+        """Blocks until the ticket ends; returns its result or raises its error."""
+        self.flush()
+        for lane in self.lanes:
+            if ticket.done:
+                break
+            if lane.waiting:
+                self._syncer.wait(lane.shard, lane.waiting[-1][0])
+                self.poll()
+        assert ticket.done
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result
+
+
+def _apply(op: Op) -> None:
+    result = op.apply()
+    if op.ticket is not None:
+        op.ticket.resolve(result)
+
+
+class Syncer:
+    """Syncs when asked, in the calling thread: the deterministic one."""
+
+    def kick(self, shard: Shard) -> None:
+        """Something waits for this shard."""
+        shard.sync()
+
+    def touch(self, shard: Shard) -> None:
+        """Something was written that nobody waits for."""
+
+    def wait(self, shard: Shard, upto: Mark) -> None:
+        if shard.synced < upto:
+            shard.sync()
+
+    def close(self) -> None:
+        pass
+
+
+class ThreadSyncer(Syncer):
+    """One thread for each shard. It syncs at once when somebody waits, else at an interval.
+
+    While a sync runs, further groups gather behind it: that is the group commit, and its window is
+    as long as the disk makes it.
+    """
+
+    def __init__(self, shards: list[Shard], interval_s: float, notify: Callable[[], None]) -> None:
+        self._notify = notify
+        self._interval_s = interval_s
+        self._stopping = False
+        self._wake = {id(shard): threading.Event() for shard in shards}
+        self._dirty = {id(shard): threading.Event() for shard in shards}
+        self._synced = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._run, args=(shard,), name=f"topics-sync-{shard.index}")
+            for shard in shards
+        ]
+        for thread in self._threads:
+            thread.daemon = True
+            thread.start()
+
+    def kick(self, shard: Shard) -> None:
+        self._wake[id(shard)].set()
+        self._dirty[id(shard)].set()
+
+    def touch(self, shard: Shard) -> None:
+        dirty = self._dirty[id(shard)]
+        if not dirty.is_set():
+            dirty.set()
+
+    def wait(self, shard: Shard, upto: Mark) -> None:
+        with self._synced:
+            while shard.synced < upto and shard.poison is None:
+                self.kick(shard)
+                self._synced.wait(1.0)
+
+    def close(self) -> None:
+        self._stopping = True
+        for event in [*self._wake.values(), *self._dirty.values()]:
+            event.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, shard: Shard) -> None:
+        wake, dirty = self._wake[id(shard)], self._dirty[id(shard)]
+        while not self._stopping:
+            dirty.wait()
+            wake.wait(self._interval_s)
+            wake.clear()
+            dirty.clear()
+            shard.sync()
+            with self._synced:
+                self._synced.notify_all()
+            self._notify()

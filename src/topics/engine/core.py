@@ -1,0 +1,152 @@
+"""What the parts of the engine share: the topics, the log, the disk, the clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from topics.clock import Clock
+from topics.engine import background, retention
+from topics.engine.block import Block
+from topics.engine.commit import Committer, Op, Syncer
+from topics.engine.segments import Segments
+from topics.engine.tags import TagIndex
+from topics.engine.topic import Topic
+from topics.errors import TopicNotFound
+from topics.settings import Settings
+from topics.storage import frames
+from topics.storage.datadir import DataDir
+from topics.types import EXPIRED, TopicConfig, check_name
+
+# Frames that belong to no topic are written under this one.
+SYSTEM = Topic(0, "", 0, TopicConfig())
+
+
+class Core:
+    def __init__(
+        self, data: DataDir, clock: Clock, settings: Settings, segments: Segments
+    ) -> None:
+        self.data = data
+        self.clock = clock
+        self.settings = settings
+        self.segments = segments
+        self.committer: Committer
+        self.syncer: Syncer
+        self.generation = 0
+        self.snapshot_number = 0
+        # Called from the sync threads when something has become durable.
+        self.notify: Callable[[], None] = nothing
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        self.next_topic_id = 1
+        self.next_epoch = 1
+        self.next_segment = 1
+        self.live_bytes = 0
+        # Published since the last checkpoint began.
+        self.unsealed_records = 0
+        self.unsealed_bytes = 0
+        self.idempotency_keys = 0
+        # Disk topics with an open ceiling, and when they were last written.
+        self.open_topics: dict[int, float] = {}
+        # Topics whose tag index has work left over for maintenance.
+        self.unfolded: set[int] = set()
+        # Sealed blocks that are still in memory, oldest first.
+        self.resident: deque[tuple[Block, int]] = deque()
+        self.resident_bytes = 0
+
+    def background(self, call: Callable[[], None]) -> background.Job:
+        return background.start(call, in_thread=self.settings.threads)
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        topic = self.by_name.get(name)
+        if topic is None:
+            check_name(name)
+            raise TopicNotFound(f'topic "{name}" does not exist', topic=name)
+        return topic
+
+    def enter(self, topic: Topic) -> None:
+        self.by_id[topic.id] = topic
+        self.by_name[topic.name] = topic
+        self.next_topic_id = max(self.next_topic_id, topic.id + 1)
+        self.next_epoch = max(self.next_epoch, topic.epoch + 1)
+
+    def leave(self, topic: Topic) -> None:
+        """Forgets a topic; its segments become garbage."""
+        topic.dropped = True
+        self.by_id.pop(topic.id, None)
+        if self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+        for block in topic.blocks:
+            topic.release(block)
+        topic.blocks = []
+        self.live_bytes -= topic.counted_bytes
+        self.idempotency_keys -= len(topic.keys or ())
+        self.open_topics.pop(topic.id, None)
+        self.unfolded.discard(topic.id)
+
+    def recount(self, topic: Topic) -> None:
+        """Carries a change of a topic's live bytes into the total of the instance."""
+        self.live_bytes += topic.live_bytes - topic.counted_bytes
+        topic.counted_bytes = topic.live_bytes
+
+    def tags_of(self, topic: Topic) -> TagIndex:
+        """The tag index, entering the tags of blocks that recovery left for later."""
+        if topic.tags is None:
+            topic.tags = TagIndex()
+        for _ in self.index_tags(topic):
+            pass
+        return topic.tags
+
+    def index_tags(self, topic: Topic) -> Iterator[None]:
+        """Enters the tags of unindexed blocks, one block at a time."""
+        while topic.untagged:
+            block = topic.untagged.pop()
+            if block.is_ghost or block.stop <= topic.floor:
+                continue
+            columns = self.segments.columns_waiting(block)
+            if columns.tags is not None:
+                topic.tags = topic.tags or TagIndex()
+                topic.tags.add(columns.tags, block.first)
+            yield
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def note_resident(self, block: Block) -> None:
+        """A sealed block whose columns are still in memory; the oldest of them go at the bound."""
+        self.resident.append((block, block.size))
+        self.resident_bytes += block.size
+        while self.resident_bytes > self.settings.resident_bytes and self.resident:
+            oldest, size = self.resident.popleft()
+            self.resident_bytes -= size
+            if oldest.segment is not None:
+                oldest.columns = None
+
+    # -- time --------------------------------------------------------------------------------
+
+    def expire(self, topic: Topic, *, log: bool = True) -> None:
+        """Brings a topic's TTL floor up to now, and writes down that it moved.
+
+        The frame is what keeps the floor from going back when the clock does, restarts included.
+        """
+        if not topic.config.ttl_ms:
+            return
+        before = topic.floor
+        if not retention.expire(topic, self.clock.wall_ms(), self.segments.columns_or_none):
+            return
+        self.recount(topic)
+        if log and topic.config.durability != "ephemeral":
+            self.log_floor(topic, before)
+
+    def log_floor(self, topic: Topic, before: int) -> None:
+        if topic.floor == before:
+            return
+        expired = dict(topic.lost).get(EXPIRED, 0) + 1
+        self.committer.stage(
+            Op(topic, frames.FLOOR, nothing, gated=False, floor=expired, flags=EXPIRED)
+        )
+
+
+def nothing() -> None:
+    pass

@@ -1,0 +1,116 @@
+"""Voluntary removal: permanent, silent, of what exists when it is asked for."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+import msgspec
+
+from topics.engine.core import Core
+from topics.engine.topic import Topic
+from topics.errors import InvalidRequest
+from topics.types import DELETED, U64_MAX, convert
+
+Match = tuple[str, bool]
+
+
+class DeleteFrame(msgspec.Struct, array_like=True):
+    """What a DELETE frame says: everything below a seq, and these runs of (first, last)."""
+
+    before_seq: int
+    runs: bytes
+
+
+def parse_match(match: object) -> Match:
+    """(text, is a prefix) of a match predicate; a bare string means equality."""
+    if isinstance(match, str):
+        return match, False
+    parts = convert(match, list[str], "match") if isinstance(match, (list, tuple)) else None
+    if parts is None or len(parts) != 3 or parts[0] != "tag" or parts[1] not in ("Eq", "Glob"):
+        raise InvalidRequest('match must be "tag", ["tag","Eq","X"] or ["tag","Glob","X*"]')
+    if parts[1] == "Eq":
+        return parts[2], False
+    if not parts[2].endswith("*") or "*" in parts[2][:-1]:
+        raise InvalidRequest("Glob takes a literal prefix and a single * at its end")
+    return parts[2][:-1], True
+
+
+def parse_before(before_seq: object) -> int | None:
+    if before_seq is None:
+        return None
+    value: int = convert(before_seq, int, "before_seq")
+    if not 0 <= value <= U64_MAX:
+        raise InvalidRequest("before_seq must be from 0 to 2^64 - 1")
+    return value
+
+
+def matching(core: Core, topic: Topic, match: Match, before: int) -> list[int]:
+    """Live seqs below `before` whose tag matches; work in proportion to what matches."""
+    index = core.tags_of(topic)
+    text, is_prefix = match
+    tags = list(index.under(text)) if is_prefix else [text]
+    found = []
+    for tag in tags:
+        for seq in index.exact(tag):
+            if topic.floor <= seq < before and is_live(topic, seq):
+                found.append(seq)
+    return sorted(found)
+
+
+def is_live(topic: Topic, seq: int) -> bool:
+    position = topic.block_at(seq)
+    if position >= len(topic.blocks):
+        return False
+    block = topic.blocks[position]
+    return block.first <= seq and not block.is_dead(seq - block.first)
+
+
+def runs_of(seqs: Iterable[int]) -> bytes:
+    """Ascending seqs as runs of (first, last)."""
+    runs: array[int] = array("Q")
+    for seq in seqs:
+        if runs and runs[-1] == seq - 1:
+            runs[-1] = seq
+        else:
+            runs.extend((seq, seq))
+    return runs.tobytes()
+
+
+def apply_delete(core: Core, topic: Topic, frame: DeleteFrame) -> int:
+    """Removes the records for good; returns how many were live. Idempotent."""
+    before = topic.live_count
+    if frame.before_seq > topic.floor:
+        topic.raise_floor(frame.before_seq, DELETED, core.segments.columns_or_none)
+    runs = array("Q", frame.runs)
+    for first, last in zip(runs[0::2], runs[1::2], strict=True):
+        _kill(core, topic, first, last)
+    topic.settle(core.segments.columns_or_none)
+    core.recount(topic)
+    return before - topic.live_count
+
+
+def _kill(core: Core, topic: Topic, first: int, last: int) -> None:
+    seq = max(first, topic.floor)
+    while seq <= min(last, topic.head):
+        position = topic.block_at(seq)
+        if position >= len(topic.blocks):
+            return
+        block = topic.blocks[position]
+        seq = max(seq, block.first)
+        stop = min(last, block.stop - 1)
+        for index in range(seq - block.first, stop + 1 - block.first):
+            if block.is_dead(index):
+                continue
+            span = block.span(index, index + 1, core.segments.columns_or_none)
+            block.mark_dead(index)
+            block.live_bytes -= span
+            topic.live_bytes -= span
+            topic.live_count -= 1
+            if block.segment is not None and block.row is not None:
+                block.segment.unflagged.append(block.row.flag_at + index)
+        if block.dead_count == block.count:
+            topic.release(block)
+            topic.live_bytes -= block.live_bytes
+            block.ghost()
+        seq = stop + 1

@@ -1,0 +1,124 @@
+"""Work beside the work: checkpoints, idle topics, tag indexes, tiers. Always a slice at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topics.engine import background, ceilings, relocation
+from topics.engine.checkpoint import checkpoint
+from topics.engine.core import SYSTEM, Core, nothing
+from topics.engine.commit import Op
+from topics.engine.topic import Topic
+from topics.storage import frames
+
+IDLE_MARK_S = 1.0
+TICK_S = 0.05
+FOLD_KEYS = 2000
+
+
+class Maintenance:
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._running: Iterator[None] | None = None
+        self._checkpoint_s = core.clock.monotonic_s()
+        self._tick_s = 0.0
+        self._synced_s = 0.0
+
+    def due(self) -> bool:
+        """Whether a call of `run` would have something to do."""
+        now_s = self.core.clock.monotonic_s()
+        return self._running is not None or now_s - self._tick_s >= TICK_S
+
+    def run(self, budget_s: float) -> bool:
+        """Works for about `budget_s`; True when there is more to do at once."""
+        core = self.core
+        now_s = core.clock.monotonic_s()
+        if now_s - self._tick_s >= TICK_S:
+            self._tick_s = now_s
+            self._tick(now_s)
+        stop_s = now_s + budget_s
+        while self._running is not None:
+            try:
+                next(self._running)
+            except StopIteration:
+                self._running = None
+            if core.clock.monotonic_s() >= stop_s:
+                break
+        return self._running is not None
+
+    def checkpoint_now(self) -> None:
+        """Takes a checkpoint to its end."""
+        self._drain()
+        self._begin_checkpoint()
+        self._drain()
+
+    def _drain(self) -> None:
+        while self.run(1.0):
+            background.pause()
+
+    def _begin_checkpoint(self) -> None:
+        self._checkpoint_s = self.core.clock.monotonic_s()
+        self.core.unsealed_bytes = self.core.unsealed_records = 0
+        self._running = self._checkpoint_then_relocate()
+
+    def _checkpoint_then_relocate(self) -> Iterator[None]:
+        yield from checkpoint(self.core)
+        yield from relocation.relocate(self.core)
+
+    def _tick(self, now_s: float) -> None:
+        core, settings = self.core, self.core.settings
+        ceilings.close_idle(core, settings.idle_close_ms / 1000)
+        self._sync_inline(now_s)
+        self._mark_idle()
+        for topic_id in list(core.unfolded):
+            topic = core.by_id.get(topic_id)
+            if topic is None or self._fold(topic):
+                core.unfolded.discard(topic_id)
+        if self._running is None and self._wants_checkpoint(now_s):
+            self._begin_checkpoint()
+        core.committer.flush()
+        core.committer.poll()
+
+    def _wants_checkpoint(self, now_s: float) -> bool:
+        """The three seal triggers: bytes, records, age."""
+        core, settings = self.core, self.core.settings
+        return (
+            core.unsealed_bytes >= settings.seal_bytes
+            or core.unsealed_records >= settings.seal_records
+            or (
+                core.unsealed_records > 0
+                and now_s - self._checkpoint_s >= settings.seal_age_ms / 1000
+            )
+        )
+
+    def _fold(self, topic: Topic) -> bool:
+        tags = topic.tags
+        if tags is None:
+            return True
+        if tags.entries > 2 * topic.live_count + 1024 and self._running is None:
+            self._running = tags.sweep(topic.floor)
+        return tags.fold(FOLD_KEYS)
+
+    def _sync_inline(self, now_s: float) -> None:
+        """Without threads, the sync interval is kept here."""
+        settings = self.core.settings
+        if settings.threads or now_s - self._synced_s < settings.sync_interval_ms / 1000:
+            return
+        self._synced_s = now_s
+        for lane in self.core.committer.lanes:
+            if lane.shard.is_dirty:
+                lane.shard.sync()
+
+    def _mark_idle(self) -> None:
+        """A mark behind the last synced group: damage in front of it is then known as corruption."""
+        for lane in self.core.committer.lanes:
+            shard = lane.shard
+            if not shard.is_dirty and not lane.staged and shard.unmarked:
+                write_mark(self.core, shard.index, is_clean=False)
+
+
+def write_mark(core: Core, lane_index: int, *, is_clean: bool) -> None:
+    shard = core.committer.lanes[lane_index].shard
+    mark = Op(SYSTEM, frames.MARK, nothing, gated=False, flags=int(is_clean))
+    shard.write([mark.entry()], [], [b""], may_use_reserve=True)
+    shard.unmarked = False

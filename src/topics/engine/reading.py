@@ -1,0 +1,182 @@
+"""Reading: the one decision between tombstone and silence, and the slices that follow it.
+
+`decide` is the only place where a cursor meets the floors. Every read path calls it or carries its
+result unchanged, so involuntary loss and voluntary removal can not be confused on any of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from topics.engine.block import Block
+from topics.engine.topic import Topic
+from topics.storage.columns import Columns, Payload
+from topics.types import REASONS, SEQ_BASE, Tombstone
+
+_DATA = b',"data":'
+_META = b',"meta":{'
+_ENCODER = msgspec.json.Encoder()
+
+# Columns of a block for a read; raises ColdMiss when they have to be fetched first.
+LoadNow = Callable[[Block], Columns]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a read stands: the gap to tell, the cursor to go on from, the last seq it may pass."""
+
+    tombstone: Tombstone | None
+    cursor: int
+    upto: int
+
+
+def decide(topic: Topic, from_seq: int, *, epoch: int | None = None) -> Decision:
+    """Tombstone or silence for a cursor. The caller has expired the topic to `now` before."""
+    head, floor = topic.head, topic.floor
+    if from_seq > head or (epoch is not None and epoch != topic.epoch):
+        told = Tombstone(
+            gap_from=SEQ_BASE, gap_to=head, reason="recreated", missed_estimate=0,
+            earliest_seq=floor, head_seq=head,
+        )  # fmt: skip
+        return Decision(told, floor - 1, _upto(topic, floor - 1))
+    if from_seq + 1 >= floor:
+        return _at_edge(topic, from_seq)
+    told_floor = None
+    if from_seq + 1 < topic.evict_floor:
+        assert topic.account is not None
+        told_floor = Tombstone(
+            gap_from=from_seq + 1, gap_to=floor - 1, reason=topic.reason(from_seq),
+            missed_estimate=topic.account.lost(from_seq + 1, floor - 1),
+            earliest_seq=floor, head_seq=head,
+        )  # fmt: skip
+    return Decision(told_floor, floor - 1, _upto(topic, floor - 1))
+
+
+def _at_edge(topic: Topic, from_seq: int) -> Decision:
+    for first, last, state in topic.holes or ():
+        if first <= from_seq + 1 <= last:
+            told = Tombstone(
+                gap_from=from_seq + 1, gap_to=last, reason=REASONS[state],
+                missed_estimate=last - from_seq, earliest_seq=topic.floor, head_seq=topic.head,
+            )  # fmt: skip
+            return Decision(told, last, _upto(topic, last))
+    return Decision(None, from_seq, _upto(topic, from_seq))
+
+
+def _upto(topic: Topic, cursor: int) -> int:
+    """The last seq in front of the next hole."""
+    for first, _, _ in topic.holes or ():
+        if first > cursor:
+            return first - 1
+    return topic.head
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a reader wants to see of each record."""
+
+    nodes: frozenset[str] = frozenset()
+    include_tags: bool = False
+    include_meta: bool = True
+    include_data: bool = True
+
+
+@dataclass(slots=True)
+class Slices:
+    """Pieces of wire JSON, each a run of records with the comma behind the last."""
+
+    pieces: list[Payload]
+    count: int
+    cursor: int
+    scanned: int
+
+
+def collect(
+    topic: Topic, decision: Decision, view: View, *, limit: int, bytes_max: int, load_now: LoadNow
+) -> Slices:
+    """Up to `limit` live records behind the cursor, then the node filter, in order.
+
+    Stops at the record that crosses `bytes_max`, so at least one is delivered.
+    """
+    out = Slices([], 0, decision.cursor, 0)
+    at, left, room = decision.cursor + 1, limit, bytes_max
+    index = topic.block_at(at)
+    while at <= decision.upto and left and room > 0:
+        block = topic.blocks[index]
+        index += 1
+        stop = min(block.stop, decision.upto + 1)
+        if block.dead_count == block.count:
+            at = stop
+            out.cursor = at - 1
+            continue
+        columns = load_now(block)
+        for start, end in block.live_runs(at - block.first, stop - block.first):
+            end = min(end, start + left)
+            base = columns.start(start)
+            end = min(end, bisect_left(columns.ends, base + room, start, end) + 1)
+            out.count += _append_run(out.pieces, columns, start, end, view)
+            left -= end - start
+            out.scanned += end - start
+            room -= columns.start(end) - base
+            at = block.first + end
+            if not left or room <= 0:
+                break
+        else:
+            at = stop
+        out.cursor = at - 1
+    if left and room > 0:
+        out.cursor = max(out.cursor, decision.upto)
+    return out
+
+
+def _append_run(
+    pieces: list[Payload], columns: Columns, start: int, end: int, view: View
+) -> int:
+    """Adds the records [start, end), as one slice where nothing has to be cut; returns how many."""
+    drops = bool(view.nodes) and columns.nodes is not None
+    cuts = (
+        (view.include_tags and columns.tags is not None)
+        or (not view.include_meta and columns.metas is not None)
+        or not view.include_data
+    )
+    payload = columns.payload
+    if type(payload) is bytes:
+        payload = memoryview(payload)
+    # A slice of an open block's bytearray is a copy: a view would forbid the block to grow.
+    if not drops and not cuts:
+        pieces.append(payload[columns.start(start) : columns.start(end)])
+        return end - start
+    count = 0
+    for index in range(start, end):
+        if drops and columns.nodes is not None and columns.nodes[index] in view.nodes:
+            continue
+        count += 1
+        raw = payload[columns.start(index) : columns.ends[index]]
+        pieces.append(_cut(bytes(raw), columns, index, view) if cuts else raw)
+    return count
+
+
+def _cut(raw: bytes, columns: Columns, index: int, view: View) -> bytes:
+    """One record without what the reader left out, with the tag it asked for.
+
+    Inside a JSON string every quote is escaped, so the markers can only be where the renderer put
+    them: the first `,"data":` and, in a record with meta, the last `,"meta":{`.
+    """
+    has_meta = columns.metas is not None and columns.metas[index]
+    meta_at = raw.rindex(_META) if has_meta else len(raw) - 2
+    if not view.include_meta:
+        raw = raw[:meta_at] + b"},"
+    if not view.include_data:
+        data_at = raw.index(_DATA)
+        raw = raw[:data_at] + raw[meta_at:]
+    if view.include_tags and columns.tags is not None and columns.tags[index] is not None:
+        raw = b'{"$tag":' + quote(columns.tags[index] or "") + b"," + raw[1:]
+    return raw
+
+
+def quote(text: str) -> bytes:
+    return _ENCODER.encode(text)

@@ -1,0 +1,240 @@
+"""Recovery: from a directory to an engine that is ready, in steps, and safe to be cut short.
+
+Order: newest readable snapshot, its segments, the log in generation order, the decision what was
+lost, then a new generation with the unsynced end of the old log copied into it, everything made
+durable, and only then ready. A crash anywhere inside leaves a directory from which the same
+recovery starts again: nothing is removed here but torn bytes, after a copy of them was made.
+
+What was acknowledged and is gone is decided here, once, and written down:
+
+- `fsync`: nothing can be.
+- `disk`: after a machine crash, what lies between the recovered head and the topic's ceiling may
+  have been acknowledged; it becomes a hole (`crash`). After a process kill nothing was lost.
+- `memory`: after a machine crash the head can not be proved: new epoch.
+- `ephemeral`: the records are gone by contract (`restart`); without a clean stop the head can not
+  be proved either: new epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topics.engine import retention
+from topics.engine.commit import Committer, Op, Syncer, ThreadSyncer
+from topics.engine.core import SYSTEM, Core, nothing
+from topics.engine.inventory import load_snapshot
+from topics.engine.replay import Replay
+from topics.engine.topic import Topic
+from topics.errors import CorruptData
+from topics.storage import frames, wal_reader
+from topics.storage.frames import Groups, Mark
+from topics.storage.snapshot import Snapshot
+from topics.storage.wal import Shard, WalStats
+from topics.storage.wal_reader import Timeline
+from topics.types import CRASH, EVICTED, RESTART
+
+EPOCH_JUMP = 1 << 20
+
+
+@dataclass(slots=True)
+class Tail:
+    """Frames that are readable but not known to be durable."""
+
+    groups: Groups
+    first: int
+
+
+class Recovery:
+    """Run `steps()` to its end; then `committer` is open and `replay` may hold deferred topics."""
+
+    def __init__(self, core: Core, wal_stats: WalStats) -> None:
+        self.core = core
+        self.data = core.data
+        self.stats = wal_stats
+        self.replay: Replay
+        self.progress = 0.0
+        self._tails: list[Tail] = []
+        self._lost_possible = False
+        self._is_clean = True
+
+    def steps(self) -> Iterator[float]:
+        """Does a bounded piece of work at each step and yields the progress, 0 to 1."""
+        snapshot = load_snapshot(self.core)
+        yield 0.1
+        self.replay = Replay(self.core)
+        lines = wal_reader.list_timelines(self.data)
+        wanted = list(self._wanted(snapshot, lines))
+        clean: dict[tuple[int, int], bool] = {}
+        for index, (line, first_number) in enumerate(wanted):
+            self.replay.is_clean = False
+            for groups in self._read(line, first_number):
+                self.replay.groups(groups, line.generation)
+                self.progress = 0.1 + 0.8 * index / len(wanted)
+                yield self.progress
+            clean[line.generation, line.shard] = self.replay.is_clean
+            if line.damage is not None:
+                wal_reader.cut(self.data, line.damage)
+        self._judge([line for line, _ in wanted], clean)
+        generation = max([snapshot.generation if snapshot else 0, *(x.generation for x in lines)])
+        self._open_log(generation + 1)
+        yield 0.95
+        self._copy_tails()
+        self._settle_losses()
+        self._finish()
+        yield 1.0
+
+    def _wanted(
+        self, snapshot: Snapshot | None, lines: list[Timeline]
+    ) -> Iterator[tuple[Timeline, int]]:
+        """The timelines to replay, each with its first file; raises CorruptData for a missing one."""
+        base = snapshot.generation if snapshot else 1
+        present = {(line.generation, line.shard): line for line in lines}
+        if snapshot is not None:
+            for shard, number in enumerate(snapshot.positions):
+                line = present.get((base, shard))
+                if line is None or number not in [f.number for f in line.files]:
+                    raise CorruptData(
+                        f"log file {number} of shard {shard} in generation {base} is missing; "
+                        "the newest snapshot needs it",
+                    )
+        elif lines and lines[0].generation != 1:
+            raise CorruptData("the log does not start at its beginning and there is no snapshot")
+        for line in lines:
+            if line.generation == base and snapshot is not None:
+                yield line, snapshot.positions[line.shard]
+            elif line.generation >= base:
+                yield line, 1
+
+    def _read(self, line: Timeline, first_number: int) -> Iterator[Groups]:
+        """The groups of a timeline; remembers those that no mark covers."""
+        kept: list[tuple[int, Groups]] = []
+        number = first_number
+        for groups in wal_reader.read_timeline(self.data, line, first_number=first_number):
+            yield groups
+            kept.append((number, groups))
+            number += 1
+            # Everything up to the file before the mark's is durable: forget it early.
+            kept = [(n, g) for n, g in kept if n >= line.mark.number]
+        for number, groups in kept:
+            starts = groups.starts
+            fresh = [i for i, at in enumerate(starts) if not Mark(number, int(at)) < line.mark]
+            if fresh:
+                first = int((groups.frame_group < fresh[0]).sum())
+                self._tails.append(Tail(groups, first))
+
+    def _judge(self, lines: list[Timeline], clean: dict[tuple[int, int], bool]) -> None:
+        """Whether anything acknowledged may be gone, from the last session that became ready."""
+        session = self.replay.recovered_generation
+        mine = [line for line in lines if line.generation == session]
+        if not mine:
+            return
+        boots = {line.boot_id for line in mine}
+        here = self.data.fs.boot_id()
+        self._lost_possible = boots != {here} or here == "unknown" or self.data.is_poisoned
+        self._is_clean = all(clean[line.generation, line.shard] for line in mine)
+        if self._is_clean:
+            self._lost_possible = False
+        if self._lost_possible:
+            # A topic whose creation was never durable may have been seen: its epoch stays its own.
+            self.core.next_epoch += EPOCH_JUMP
+
+    # -- the new generation ------------------------------------------------------------------
+
+    def _open_log(self, generation: int) -> None:
+        core, settings = self.core, self.core.settings
+        core.generation = generation
+        shards = [
+            Shard(self.data.fs, self.data.wal, generation, index, settings, core.clock, self.stats)
+            for index in range(settings.wal_shards)
+        ]
+        for shard in shards:
+            shard.open()
+        syncer = (
+            ThreadSyncer(shards, settings.sync_interval_ms / 1000, core.notify)
+            if settings.threads
+            else Syncer()
+        )
+        core.syncer = syncer
+        core.committer = Committer(shards, syncer)
+
+    def _copy_tails(self) -> None:
+        """Copies what may not be durable, byte for byte, into files that we sync ourselves.
+
+        After a failed sync the page cache can show bytes the disk does not have.
+        """
+        for tail in self._tails:
+            groups = tail.groups
+            table = groups.frames
+            for index in range(tail.first, len(table)):
+                row = table[index]
+                if int(row["topic"]) == 0:
+                    continue
+                cols_at, payload_at = int(groups.cols_at[index]), int(groups.payload_at[index])
+                lane = self.core.committer.lanes[int(row["topic"]) % len(self.core.committer.lanes)]
+                lane.shard.write(
+                    [row.tobytes()],
+                    [groups.raw[cols_at : cols_at + int(row["cols"])]],
+                    [groups.raw[payload_at : payload_at + int(row["size"])]],
+                    may_use_reserve=True,
+                )
+        self._tails.clear()
+
+    def _settle_losses(self) -> None:
+        for topic in list(self.core.by_id.values()):
+            durability = topic.config.durability
+            if durability == "disk" and self._lost_possible:
+                self._lose_tail(topic)
+            elif durability == "memory" and self._lost_possible:
+                self._renew_epoch(topic)
+            elif durability == "ephemeral":
+                self._lose_resident(topic)
+            if topic.ceiling_seq > topic.head:
+                self.core.open_topics[topic.id] = self.core.clock.monotonic_s()
+
+    def _lose_tail(self, topic: Topic) -> None:
+        missing = topic.ceiling_seq - topic.head
+        if missing <= 0:
+            return
+        # Floors that were seen never go back: room is made for what the lost records would have
+        # pushed out, as if they had all been there.
+        spare = max(topic.ceiling_bytes - topic.bytes_total, 0)
+        load = self.core.segments.columns_or_none
+        if retention.evict(topic, load, spare_records=missing, spare_bytes=spare):
+            self._log_floor(topic, EVICTED)
+        self._hole(topic, topic.ceiling_seq, CRASH)
+
+    def _lose_resident(self, topic: Topic) -> None:
+        if not self._is_clean:
+            self._renew_epoch(topic)
+        if topic.live_count:
+            topic.raise_floor(topic.head + 1, RESTART, self.core.segments.columns_or_none)
+            self._log_floor(topic, RESTART)
+        if topic.ceiling_seq > topic.head:
+            self._hole(topic, topic.ceiling_seq, RESTART)
+
+    def _log_floor(self, topic: Topic, state: int) -> None:
+        self.core.committer.stage(
+            Op(topic, frames.FLOOR, nothing, gated=False, floor=topic.floor, flags=state)
+        )
+
+    def _hole(self, topic: Topic, last: int, state: int) -> None:
+        first = topic.head + 1
+        topic.add_hole(first, last, state, self.core.segments.columns_or_none)
+        self.core.committer.stage(
+            Op(topic, frames.HOLE, nothing, gated=False, first=first, floor=last, flags=state)
+        )
+
+    def _renew_epoch(self, topic: Topic) -> None:
+        topic.epoch = self.core.next_epoch
+        self.core.next_epoch += 1
+        self.core.committer.stage(
+            Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch)
+        )
+
+    def _finish(self) -> None:
+        committer = self.core.committer
+        committer.sync()
+        committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))
+        committer.sync()
+        self.data.clear_poison()

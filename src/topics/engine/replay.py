@@ -1,0 +1,264 @@
+"""Replay: the fold of log frames into topics. Applying a frame twice is applying it once.
+
+Idempotence is what lets a snapshot be taken while writes go on, a crashed recovery be repeated,
+and the unsynced end of an old log be copied into a new one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from topics.engine import retention
+from topics.engine.core import Core
+from topics.engine.deletes import DeleteFrame, apply_delete
+from topics.engine.idempotency import Keys
+from topics.engine.tags import TagIndex
+from topics.engine.topic import Topic
+from topics.errors import CorruptData
+from topics.storage import columns as columns_codec
+from topics.storage import frames
+from topics.storage.columns import Columns
+from topics.storage.frames import Groups
+from topics.types import TopicConfig
+
+
+class CreateFrame(msgspec.Struct, array_like=True):
+    name: str
+    epoch: int
+    config: TopicConfig
+
+
+class ConfigureFrame(msgspec.Struct, array_like=True):
+    config: TopicConfig
+    version: int
+
+
+_CREATE = msgspec.msgpack.Decoder(CreateFrame)
+_CONFIGURE = msgspec.msgpack.Decoder(ConfigureFrame)
+_DELETE = msgspec.msgpack.Decoder(DeleteFrame)
+
+# Frames of single records are gathered into runs of at most this many bytes.
+RUN_BYTES_MAX = 256 * 1024
+
+
+class Replay:
+    """Folds groups into `core`. Topics of class memory are set aside for after readiness."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.known_ids = core.next_topic_id
+        self.deferred: dict[int, list[tuple[Groups, int, int]]] = {}
+        self.recovered_generation = 0
+        self.is_clean = False
+        self.records = 0
+
+    def groups(self, groups: Groups, generation: int) -> None:
+        """Applies every frame of a file, runs of one topic's appends at a time."""
+        table = groups.frames
+        if not len(table):
+            return
+        topics, kinds = table["topic"], table["kind"]
+        edges = np.flatnonzero((topics[1:] != topics[:-1]) | (kinds[1:] != kinds[:-1])) + 1
+        bounds = [0, *edges.tolist(), len(table)]
+        ids, kind_of = topics[bounds[:-1]].tolist(), kinds[bounds[:-1]].tolist()
+        for index, (topic_id, kind) in enumerate(zip(ids, kind_of, strict=True)):
+            first, stop = bounds[index], bounds[index + 1]
+            if topic_id == 0:
+                self._system(kind, groups, first, generation)
+                continue
+            topic = self.core.by_id.get(topic_id)
+            if topic is not None and self._defers(topic, kind):
+                self.deferred.setdefault(topic_id, []).append((groups, first, stop))
+                continue
+            self.apply(topic_id, kind, groups, first, stop)
+        self.is_clean = self.is_clean and kind_of[-1] == frames.MARK
+
+    def _defers(self, topic: Topic, kind: int) -> bool:
+        return topic.id in self.deferred or (
+            kind == frames.APPEND and topic.config.durability == "memory"
+        )
+
+    def finish_deferred(self, topic_id: int) -> None:
+        """Applies what was set aside for one topic."""
+        for groups, first, stop in self.deferred.pop(topic_id, ()):
+            self.apply(topic_id, int(groups.frames["kind"][first]), groups, first, stop)
+
+    def apply(self, topic_id: int, kind: int, groups: Groups, first: int, stop: int) -> None:
+        topic = self.core.by_id.get(topic_id)
+        if kind == frames.CREATE:
+            self._create(topic_id, topic, _CREATE.decode(payload(groups, first)))
+            return
+        if topic is None:
+            # Dropped later than this frame and before the snapshot that we started from.
+            if topic_id >= max(self.known_ids, self.core.next_topic_id):
+                raise CorruptData(f"frame of a topic that was never created: {topic_id}")
+            return
+        if kind == frames.APPEND:
+            self._appends(topic, groups, first, stop)
+            return
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            raise CorruptData(f"unknown kind of frame: {kind}")
+        for index in range(first, stop):
+            handler(self.core, topic, groups, index)
+
+    def _system(self, kind: int, groups: Groups, index: int, generation: int) -> None:
+        if kind == frames.RECOVERED:
+            self.recovered_generation = generation
+            self.is_clean = False
+        elif kind == frames.MARK:
+            self.is_clean = bool(groups.frames["flags"][index])
+
+    def _create(self, topic_id: int, topic: Topic | None, frame: CreateFrame) -> None:
+        self.core.next_epoch = max(self.core.next_epoch, frame.epoch + 1)
+        if topic is not None or topic_id < self.known_ids:
+            return
+        # A name has one topic: the drop of an older one may be in another shard's lost end.
+        older = self.core.by_name.get(frame.name)
+        if older is not None and older.id < topic_id:
+            self.core.leave(older)
+        self.core.enter(Topic(topic_id, frame.name, frame.epoch, frame.config))
+
+    def _appends(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
+        table = groups.frames
+        single = (table["count"][first:stop] == 1) & (table["flags"][first:stop] == 0)
+        edges = np.flatnonzero(single[1:] != single[:-1]) + 1 + first
+        bounds = [first, *edges.tolist(), stop]
+        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+            if single[start - first]:
+                self._singles(topic, groups, start, end)
+            else:
+                for index in range(start, end):
+                    self._frame(topic, groups, index)
+
+    def _singles(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
+        """Frames of one plain record each, as few runs."""
+        table = groups.frames[first:stop]
+        seqs = table["first"].astype(np.int64)
+        fresh = int(np.searchsorted(seqs, topic.head + 1))
+        if fresh == len(seqs):
+            return
+        if seqs[fresh] != topic.head + 1 or (np.diff(seqs[fresh:]) != 1).any():
+            raise CorruptData(f"topic {topic.name}: frames skip a seq behind {topic.head}")
+        sizes = table["size"].astype(np.int64)
+        room = max(int(RUN_BYTES_MAX // max(int(sizes.mean()), 1)), 1)
+        for start in range(fresh, len(seqs), room):
+            end = min(start + room, len(seqs))
+            at = groups.payload_at[first + start : first + end]
+            run = sizes[start:end]
+            self._publish(topic, int(seqs[start]), _gather(groups.raw, at, run, table[start:end]))
+
+    def _frame(self, topic: Topic, groups: Groups, index: int) -> None:
+        row = groups.frames[index]
+        first, count, ts = int(row["first"]), int(row["count"]), int(row["ts"])
+        at = int(groups.cols_at[index])
+        raw = groups.raw[at : at + int(row["cols"])]
+        columns, key = columns_codec.decode(int(row["flags"]), count, raw, payload(groups, index), ts)
+        if key:
+            topic.keys = topic.keys or Keys()
+            self.core.idempotency_keys -= len(topic.keys)
+            topic.keys.add(key, first, count, ts)
+            self.core.idempotency_keys += len(topic.keys)
+        if first + count - 1 <= topic.head:
+            return
+        if first <= topic.head:
+            columns = columns.cut(topic.head + 1 - first, count)
+            first = topic.head + 1
+        if first != topic.head + 1:
+            raise CorruptData(f"topic {topic.name}: frames skip from {topic.head} to {first}")
+        self._publish(topic, first, columns)
+
+    def _publish(self, topic: Topic, first: int, columns: Columns) -> None:
+        load = self.core.segments.columns_or_none
+        count = len(columns.ends)
+        self.records += count
+        topic.publish(first, columns, self.core.settings.block_bytes)
+        if columns.tags is not None:
+            topic.tags = topic.tags or TagIndex()
+            topic.tags.add(columns.tags, first)
+        if topic.config.cap_records or topic.config.cap_bytes:
+            if topic.config.ttl_ms:
+                retention.expire(topic, columns.times[-1], load)
+            retention.evict(topic, load)
+
+
+def _gather(
+    raw: bytes,
+    at: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    table: np.ndarray[tuple[int, ...], np.dtype[np.void]],
+) -> Columns:
+    ends = np.cumsum(sizes)
+    with memoryview(raw) as view:
+        spans = zip(at.tolist(), (at + sizes).tolist(), strict=True)
+        joined = b"".join([view[start:stop] for start, stop in spans])
+    times = table["ts"].astype(np.int64)
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(times)) + 1))
+    return Columns(
+        joined,
+        array("I", ends.astype(np.uint32).tobytes()),
+        array("I", starts.astype(np.uint32).tobytes()),
+        array("q", times[starts].tobytes()),
+    )
+
+
+def payload(groups: Groups, index: int) -> memoryview:
+    at = int(groups.payload_at[index])
+    return memoryview(groups.raw)[at : at + int(groups.frames["size"][index])]
+
+
+def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    frame = _CONFIGURE.decode(payload(groups, index))
+    if frame.version <= topic.config_version:
+        return
+    topic.config, topic.config_version = frame.config, frame.version
+    # Everything before this frame was durable when it was acknowledged.
+    topic.ceiling_seq = topic.head
+    retention.evict(topic, core.segments.columns_or_none)
+    core.recount(topic)
+
+
+def _drop(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    core.leave(topic)
+
+
+def _delete(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    apply_delete(core, topic, _DELETE.decode(payload(groups, index)))
+
+
+def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.columns_or_none)
+
+
+def _ceiling(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    topic.ceiling_seq, topic.ceiling_bytes = int(row["first"]), int(row["floor"])
+
+
+def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    first, last = max(int(row["first"]), topic.head + 1), int(row["floor"])
+    if first <= last:
+        topic.add_hole(first, last, int(row["flags"]), core.segments.columns_or_none)
+
+
+def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    epoch = int(groups.frames["first"][index])
+    topic.epoch = max(topic.epoch, epoch)
+    core.next_epoch = max(core.next_epoch, epoch + 1)
+
+
+_HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
+    frames.CONFIGURE: _configure,
+    frames.DROP: _drop,
+    frames.DELETE: _delete,
+    frames.FLOOR: _floor,
+    frames.CEILING: _ceiling,
+    frames.HOLE: _hole,
+    frames.EPOCH: _epoch,
+}

@@ -1,0 +1,178 @@
+"""Sealed segments in use: where their bytes are, a bounded cache of blocks, and when they may go.
+
+A segment is HOT (a file in the data directory) or COLD (an object in the cold store, with its
+table and flags in a local `.cold` file). A read of a cold block that is not cached raises ColdMiss;
+the caller fetches it where waiting is allowed and tries again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from topics.engine.block import Block
+from topics.errors import CorruptData
+from topics.storage import cold as cold_codec
+from topics.storage import segment as codec
+from topics.storage.columns import Columns
+from topics.storage.fs import File, Fs, join
+from topics.storage.segment import FileBytes, SegmentInfo
+from topics.storage.tiers import Store
+
+OPEN_FILES_MAX = 128
+
+
+class ColdMiss(Exception):
+    """A read needs a block that only the cold store has."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__("block is in the cold store")
+        self.block = block
+
+
+@dataclass(slots=True)
+class Segment:
+    """`left` counts the blocks that still need it; at 0 it is garbage."""
+
+    number: int
+    info: SegmentInfo
+    owner: Segments
+    is_cold: bool = False
+    left: int = 0
+    # Indexes into the flag area that are dead in memory but not yet on the disk.
+    unflagged: list[int] = field(default_factory=list)
+
+    def release(self, block: Block) -> None:
+        self.left -= 1
+        self.owner.forget(block)
+        if self.left == 0:
+            self.owner.discard(self)
+
+
+class StoreBytes:
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self._store.get_range(self._name, offset, length)
+
+    def size(self) -> int:
+        return self._store.size(self._name)
+
+
+class Segments:
+    def __init__(self, fs: Fs, directory: str, store: Store | None, cache_bytes_max: int) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.store = store
+        self.live: dict[int, Segment] = {}
+        self.garbage: list[int] = []
+        self._cache_bytes_max = cache_bytes_max
+        self._cache: OrderedDict[int, tuple[Block, Columns]] = OrderedDict()
+        self._cache_bytes = 0
+        self._files: OrderedDict[int, File] = OrderedDict()
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def columns(self, block: Block) -> Columns:
+        """The columns of a block that has bytes; raises ColdMiss or CorruptData."""
+        if block.columns is not None:
+            return block.columns
+        cached = self._cache.get(id(block))
+        if cached is not None:
+            self._cache.move_to_end(id(block))
+            return cached[1]
+        segment = block.segment
+        assert segment is not None
+        assert block.row is not None
+        if segment.is_cold:
+            raise ColdMiss(block)
+        columns = codec.read_block(FileBytes(self._file(segment.number)), block.row, segment.number)
+        self.admit(block, columns)
+        return columns
+
+    def columns_or_none(self, block: Block) -> Columns | None:
+        try:
+            return self.columns(block)
+        except ColdMiss:
+            return None
+
+    def columns_waiting(self, block: Block) -> Columns:
+        """Like `columns`, but waits for the cold store."""
+        try:
+            return self.columns(block)
+        except ColdMiss:
+            columns = self.fetch(block)
+            self.admit(block, columns)
+            return columns
+
+    def fetch(self, block: Block) -> Columns:
+        """Reads a cold block from its store. Touches no shared state: safe in any thread."""
+        segment, row = block.segment, block.row
+        if segment is None or row is None or self.store is None:
+            raise CorruptData("block has no segment in the cold store")
+        source = StoreBytes(self.store, codec.file_name(segment.number))
+        return codec.read_block(source, row, segment.number)
+
+    def admit(self, block: Block, columns: Columns) -> None:
+        self._cache[id(block)] = (block, columns)
+        self._cache_bytes += block.size
+        while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
+            _, (old, _) = self._cache.popitem(last=False)
+            self._cache_bytes -= old.size
+
+    def forget(self, block: Block) -> None:
+        if self._cache.pop(id(block), None) is not None:
+            self._cache_bytes -= block.size
+
+    def _file(self, number: int) -> File:
+        file = self._files.get(number)
+        if file is None:
+            path = join(self.directory, codec.file_name(number))
+            file = self.fs.open(path, writable=False)
+            self._files[number] = file
+            if len(self._files) > OPEN_FILES_MAX:
+                self._files.popitem(last=False)[1].close()
+        return file
+
+    def close_file(self, number: int) -> None:
+        file = self._files.pop(number, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        for number in list(self._files):
+            self.close_file(number)
+
+    # -- life --------------------------------------------------------------------------------
+
+    def adopt(self, info: SegmentInfo, *, is_cold: bool = False) -> Segment:
+        segment = Segment(info.number, info, self, is_cold)
+        self.live[info.number] = segment
+        return segment
+
+    def discard(self, segment: Segment) -> None:
+        """No block needs it any more. Its file goes after a snapshot no longer names it."""
+        if self.live.pop(segment.number, None) is not None:
+            self.garbage.append(segment.number)
+
+    def remove(self, number: int) -> None:
+        """Unlinks a segment in every tier; idempotent."""
+        self.close_file(number)
+        for name in (codec.file_name(number), cold_codec.file_name(number)):
+            path = join(self.directory, name)
+            if self.fs.exists(path):
+                self.fs.unlink(path)
+        if self.store is not None:
+            self.store.delete(codec.file_name(number))
+
+    def write_flags(self, segment: Segment) -> None:
+        """Makes the deletes of sealed records durable in the segment itself."""
+        if not segment.unflagged:
+            return
+        indexes, segment.unflagged = segment.unflagged, []
+        if segment.is_cold:
+            cold_codec.add_flags(self.fs, self.directory, segment.info, indexes)
+        else:
+            codec.write_flags(self.fs, self.directory, segment.info, indexes)

@@ -1,0 +1,250 @@
+"""A write request: decoded, checked against every limit, rendered once as the bytes all reads serve.
+
+`data` is never parsed. It is checked to be JSON and kept as it came: number spelling, key order
+and duplicate keys survive; line breaks between tokens become spaces, because one inside an SSE
+`data:` line would end it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge
+from topics.settings import Settings
+from topics.storage.columns import Columns
+from topics.types import ConfigInput, convert
+
+ROUTER_META = "_topics_router"
+_UNBROKEN = bytes.maketrans(b"\r\n", b"  ")
+
+
+class RecordInput(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    data: msgspec.Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: dict[str, str] | None = None
+
+
+class PlainRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A record of nothing but data: most of them, and half the work to look at."""
+
+    data: msgspec.Raw
+
+
+class WriteOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: ConfigInput | None = None
+    disable_backpressure: bool = False
+
+
+class WriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True):
+    """The body of a write, as the contract has it."""
+
+    records: list[RecordInput]
+
+
+class PlainWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True):
+    records: list[PlainRecord]
+
+
+_FULL = msgspec.json.Decoder(WriteRequest)
+_PLAIN = msgspec.json.Decoder(PlainWriteRequest)
+_ENCODER = msgspec.json.Encoder()
+
+
+Request = WriteRequest | PlainWriteRequest
+
+
+def decode_write(body: bytes, settings: Settings) -> Request:
+    """The request in a JSON body. Raises InvalidRequest or PayloadTooLarge."""
+    if len(body) > settings.max_body_bytes:
+        raise PayloadTooLarge(
+            f"body has {len(body)} bytes; the limit is {settings.max_body_bytes}",
+            limit=settings.max_body_bytes,
+        )
+    check_text(body)
+    request: PlainWriteRequest | WriteRequest
+    try:
+        request = _PLAIN.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        try:
+            request = _FULL.decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise invalid_json(error) from None
+    if b"\n" in body or b"\r" in body:
+        for record in request.records:
+            record.data = msgspec.Raw(bytes(record.data).translate(_UNBROKEN))
+    return request
+
+
+def check_text(body: bytes) -> None:
+    # msgspec skips over raw values without looking at their UTF-8.
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"body is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def invalid_json(error: Exception) -> InvalidRequest:
+    if isinstance(error, RecursionError):
+        return InvalidRequest("JSON is nested too deeply")
+    return InvalidRequest(f"body does not fit: {error}")
+
+
+def request_of(records: Sequence[Mapping[str, Any]], **fields: Any) -> WriteRequest:
+    """The same request from Python values."""
+    inputs = []
+    for index, record in enumerate(records):
+        unknown = record.keys() - {"data", "tag", "node", "meta"}
+        if unknown or "data" not in record:
+            raise InvalidRequest(
+                f"records[{index}] needs data, and may have tag, node and meta"
+                + (f"; not {', '.join(sorted(map(str, unknown)))}" if unknown else "")
+            )
+        raw = record["data"]
+        try:
+            data = raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(_ENCODER.encode(raw))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidRequest(f"records[{index}].data is not JSON: {error}") from None
+        inputs.append(RecordInput(data, *(record.get(key) for key in ("tag", "node", "meta"))))
+        convert(inputs[-1].tag, str | None, f"records[{index}].tag")
+        convert(inputs[-1].node, str | None, f"records[{index}].node")
+        convert(inputs[-1].meta, dict[str, str] | None, f"records[{index}].meta")
+    return WriteRequest(records=inputs, **fields)
+
+
+class Batch:
+    """A checked write that only waits for its first seq and its time."""
+
+    __slots__ = ("data", "metas", "nodes", "record_bytes_max", "tags")
+
+    def __init__(
+        self,
+        records: list[RecordInput] | list[PlainRecord],
+        node: str | None,
+        settings: Settings,
+    ) -> None:
+        if not records:
+            raise InvalidRequest("records must not be empty")
+        if len(records) > settings.max_batch_records:
+            raise BatchTooLarge(
+                f"{len(records)} records in one write; the limit is {settings.max_batch_records}",
+                limit=settings.max_batch_records,
+            )
+        self.record_bytes_max = settings.max_record_bytes
+        self.data = [record.data for record in records]
+        self.tags: list[str | None] | None = None
+        self.nodes: list[str | None] | None = None
+        self.metas: list[bytes] | None = None
+        full = [record for record in records if type(record) is RecordInput]
+        if full:
+            self.tags = _texts("tag", [r.tag for r in full], settings.max_tag_bytes)
+            own = [node if r.node is None else r.node for r in full]
+            self.nodes = _texts("node", own, settings.max_node_bytes)
+            self.metas = _metas([r.meta for r in full], settings)
+        elif node is not None:
+            self.nodes = _texts("node", [node] * len(records), settings.max_node_bytes)
+
+    def render(self, first: int, ts: int) -> Columns:
+        """The batch as wire records from seq `first` on. Raises RecordTooLarge."""
+        sizes = np.fromiter(map(len, self.data), dtype=np.uint32, count=len(self.data))
+        if self.metas is not None or int(sizes.max()) > self.record_bytes_max:
+            self._check_sizes(sizes)
+        plain = self.nodes is None and self.metas is None
+        if plain:
+            payload = self._render_plain(first, ts)
+            sizes += len(b'{"$seq":,"$ts":,"data":},') + len(str(ts)) + _digits(first, len(sizes))
+            ends = array("I", np.cumsum(sizes, dtype=np.uint32).tobytes())
+        else:
+            parts = self._parts(first, ts)
+            payload = b"".join(parts)
+            ends = array("I", accumulate(map(len, parts)))
+        metas = None if self.metas is None else bytearray(map(bool, self.metas))
+        return Columns(
+            payload, ends, array("I", [0]), array("q", [ts]), self.nodes, self.tags, metas
+        )
+
+    def _render_plain(self, first: int, ts: int) -> bytes:
+        # One formatting of the whole batch: a third less than one for each record and a join.
+        count = len(self.data)
+        flat: list[object] = [None] * (2 * count)
+        flat[0::2] = range(first, first + count)
+        flat[1::2] = self.data
+        return (b'{"$seq":%%d,"$ts":%d,"data":%%b},' % ts) * count % tuple(flat)
+
+    def _parts(self, first: int, ts: int) -> list[bytes]:
+        quoted = {
+            node: b"" if node is None else b',"$node":' + _ENCODER.encode(node)
+            for node in set(self.nodes or [None])
+        }
+        nodes = self.nodes or [None] * len(self.data)
+        metas = self.metas or [b""] * len(self.data)
+        return [
+            b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
+            % (seq, ts, quoted[node], data, b',"meta":' + meta if meta else b"")
+            for seq, (data, node, meta) in enumerate(
+                zip(self.data, nodes, metas, strict=True), first
+            )
+        ]
+
+    def _check_sizes(self, sizes: npt.NDArray[np.uint32]) -> None:
+        totals = sizes.tolist()
+        if self.metas is not None:
+            totals = [a + len(b) for a, b in zip(totals, self.metas, strict=True)]
+        for index, size in enumerate(totals):
+            if size > self.record_bytes_max:
+                raise RecordTooLarge(
+                    f"records[{index}]: data and meta have {size} bytes; "
+                    f"the limit is {self.record_bytes_max}",
+                    index=index, limit=self.record_bytes_max,
+                )  # fmt: skip
+
+
+def _digits(first: int, count: int) -> npt.NDArray[np.uint32] | int:
+    """How many digits each seq of a run has."""
+    low, high = len(str(first)), len(str(first + count - 1))
+    if low == high:
+        return low
+    return np.fromiter((len(str(s)) for s in range(first, first + count)), np.uint32, count)
+
+
+def _texts(what: str, texts: list[str | None], bytes_max: int) -> list[str | None] | None:
+    present = set(texts)
+    present.discard(None)
+    if not present:
+        return None
+    for text in present:
+        if text is not None and len(text) * 4 > bytes_max and len(text.encode()) > bytes_max:
+            raise InvalidRequest(f"{what} is longer than {bytes_max} bytes", limit=bytes_max)
+    return texts
+
+
+def _metas(metas: list[dict[str, str] | None], settings: Settings) -> list[bytes] | None:
+    if not any(metas):
+        return None
+    encoded = []
+    for index, meta in enumerate(metas):
+        if not meta:
+            encoded.append(b"")
+            continue
+        if ROUTER_META in meta:
+            raise InvalidRequest(f"records[{index}].meta: {ROUTER_META} is reserved")
+        raw = _ENCODER.encode(meta)
+        if len(meta) > settings.max_meta_keys or len(raw) > settings.max_meta_bytes:
+            raise InvalidRequest(
+                f"records[{index}].meta has {len(meta)} keys and {len(raw)} bytes; the limits "
+                f"are {settings.max_meta_keys} and {settings.max_meta_bytes}",
+                index=index,
+            )
+        encoded.append(raw)
+    return encoded

@@ -1,0 +1,134 @@
+"""The one error tree. Every failure a caller can meet has a class, a stable code and a status.
+
+    TopicsError
+    ├── InvalidRequest          400 invalid_request
+    │   ├── BatchTooLarge       400 batch_too_large
+    │   ├── RecordTooLarge      400 record_too_large
+    │   └── PayloadTooLarge     413 payload_too_large
+    ├── NotFound                404
+    │   └── TopicNotFound       404 topic_not_found
+    ├── Conflicting             409 conflict
+    │   ├── Incompatible        409 topic_exists_incompatible
+    │   └── NotEmpty            409 topic_not_empty
+    ├── TopicFull               422 topic_full
+    ├── Throttled               429 throttled
+    ├── NotReady                503 not_ready
+    ├── Closed                  503 shutting_down
+    ├── OutcomeUnknown          503 outcome_unknown
+    ├── DiskFull                507 disk_full
+    └── StorageError            500 internal
+        ├── CorruptData         bytes on disk that fail their checksum below the synced mark
+        ├── DirectoryLocked     another process owns the data directory
+        ├── FormatMismatch      the directory was written by another format version
+        └── Poisoned            a sync failed; the process must exit and recover
+
+The message says what happened, what is still true and what to try; `detail` is for machines.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class TopicsError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str, **detail: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+
+class InvalidRequest(TopicsError):
+    code = "invalid_request"
+    status = 400
+
+
+class BatchTooLarge(InvalidRequest):
+    code = "batch_too_large"
+
+
+class RecordTooLarge(InvalidRequest):
+    code = "record_too_large"
+
+
+class PayloadTooLarge(InvalidRequest):
+    code = "payload_too_large"
+    status = 413
+
+
+class NotFound(TopicsError):
+    code = "not_found"
+    status = 404
+
+
+class TopicNotFound(NotFound):
+    code = "topic_not_found"
+
+
+class Conflicting(TopicsError):
+    code = "conflict"
+    status = 409
+
+
+class Incompatible(Conflicting):
+    code = "topic_exists_incompatible"
+
+
+class NotEmpty(Conflicting):
+    code = "topic_not_empty"
+
+
+class TopicFull(TopicsError):
+    code = "topic_full"
+    status = 422
+
+
+class Throttled(TopicsError):
+    code = "throttled"
+    status = 429
+
+
+class NotReady(TopicsError):
+    code = "not_ready"
+    status = 503
+
+
+class Closed(TopicsError):
+    code = "shutting_down"
+    status = 503
+
+
+class OutcomeUnknown(TopicsError):
+    """The write may or may not be there after recovery: retry with the same idempotency key."""
+
+    code = "outcome_unknown"
+    status = 503
+
+
+class DiskFull(TopicsError):
+    code = "disk_full"
+    status = 507
+
+
+class StorageError(TopicsError):
+    pass
+
+
+class CorruptData(StorageError):
+    pass
+
+
+class DirectoryLocked(StorageError):
+    pass
+
+
+class FormatMismatch(StorageError):
+    pass
+
+
+class Poisoned(StorageError):
+    pass

@@ -1,0 +1,79 @@
+"""The data directory: its layout, its format version, its one owner.
+
+    FORMAT        the format version, in words and as a number
+    LOCK          held by the owner while it runs; names it
+    POISONED      left behind when a sync failed: the page cache of that boot can not be trusted
+    wal/          write-ahead log files, <generation>-<shard>-<number>.wal
+    seg/          sealed segments, <number>.seg, and <number>.cold for those in the cold store
+    snap/         snapshots, <number>.snap
+    broken/       torn ends of the log, copied before they were cut
+    quarantine/   files recovery did not know; never deleted by topics
+
+Names of topics never reach the filesystem.
+"""
+
+from __future__ import annotations
+
+import json
+
+from topics.errors import FormatMismatch
+from topics.storage.frames import FORMAT_VERSION
+from topics.storage.fs import Fs, join, opened, read_all, write_atomically
+
+
+class DataDir:
+    def __init__(self, fs: Fs, root: str) -> None:
+        self.fs = fs
+        self.root = root
+        self.wal = join(root, "wal")
+        self.segments = join(root, "seg")
+        self.snapshots = join(root, "snap")
+        self.broken = join(root, "broken")
+        self.quarantine = join(root, "quarantine")
+
+    def prepare(self) -> None:
+        """Creates what is missing and checks the version; raises FormatMismatch."""
+        self.fs.mkdir(self.root)
+        for path in (self.wal, self.segments, self.snapshots, self.broken, self.quarantine):
+            self.fs.mkdir(path)
+        format_path = join(self.root, "FORMAT")
+        if not self.fs.exists(format_path):
+            text = json.dumps({"format": "topics", "version": FORMAT_VERSION}) + "\n"
+            write_atomically(self.fs, self.root, "FORMAT", text.encode())
+            return
+        self.check_format()
+
+    def check_format(self) -> None:
+        raw = read_all(self.fs, join(self.root, "FORMAT"))
+        try:
+            version = json.loads(raw)["version"]
+        except (ValueError, KeyError, TypeError):
+            raise FormatMismatch(
+                f"{self.root}: FORMAT can not be read; nothing was changed. "
+                "Restore that file or the directory from a backup."
+            ) from None
+        if version != FORMAT_VERSION:
+            newer = isinstance(version, int) and version > FORMAT_VERSION
+            advice = "Use a newer topics." if newer else "Export it with the version that wrote it."
+            raise FormatMismatch(
+                f"{self.root} has format version {version}; this program reads version "
+                f"{FORMAT_VERSION}. Nothing was changed. {advice}",
+                version=version,
+            )
+
+    @property
+    def is_poisoned(self) -> bool:
+        return self.fs.exists(join(self.root, "POISONED"))
+
+    def poison(self, reason: str) -> None:
+        """Leaves a note for the next start. Best effort: the disk is not to be trusted."""
+        try:
+            with opened(self.fs, join(self.root, "POISONED"), create=True) as file:
+                file.pwrite(reason.encode(), 0)
+        except OSError:
+            return
+
+    def clear_poison(self) -> None:
+        if self.is_poisoned:
+            self.fs.unlink(join(self.root, "POISONED"))
+            self.fs.sync_dir(self.root)

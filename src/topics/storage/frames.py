@@ -1,0 +1,259 @@
+"""Groups and frames: how the write-ahead log looks on disk, for its writer and its reader alike.
+
+A file is one header sector, then groups. A **frame** is one operation (one write request, one
+delete, …); a **group** is one commit: one header, the table of its frames, their columns, their
+payloads, zeros up to the next 512-byte boundary. Keeping the payloads of a group together makes a
+run of frames of one topic one slice.
+
+What must be true on disk:
+
+- A group is valid only with its magic, the random id of its own file and its XXH3-64 over all of
+  it but the first 16 bytes. Stale bytes of another file can therefore never pass for a group, and
+  clients, who do not know the id, can not forge one.
+- `synced_file`/`synced_upto` name a place in this shard's files of which the writer knew, before
+  it wrote the group, that everything in front of it was durable. Damage in front of the highest
+  such mark is corruption; at or behind it, it is a torn end.
+- Groups are written in order and never overwritten once a later one stands.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+FORMAT_VERSION = 1
+SECTOR = 512
+GROUP_MAGIC = b"TOPGRP\x00\x01"
+FILE_MAGIC = b"TOPWAL\x00\x01"
+
+# magic, checksum, file id, first lsn, frames, columns bytes, payload bytes, synced file,
+# synced offset, wall time
+GROUP = struct.Struct("<8sQQQIIIIQQ")
+# topic id, kind, flags, count, first seq, time, floor, columns bytes, payload bytes
+ENTRY = struct.Struct("<IBBHQQQII")
+ENTRY_DTYPE = np.dtype(
+    [("topic", "<u4"), ("kind", "u1"), ("flags", "u1"), ("count", "<u2"), ("first", "<u8"),
+     ("ts", "<u8"), ("floor", "<u8"), ("cols", "<u4"), ("size", "<u4")]
+)  # fmt: skip
+# magic, checksum, version, file id, generation, shard, number, created ms, boot id
+FILE = struct.Struct("<8sQIQIIIQ64s")
+
+# Kinds of frames. The numbers are on disk.
+APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(
+    1, 12
+)
+KIND_NAMES = {
+    APPEND: "append", CREATE: "create", CONFIGURE: "configure", DROP: "drop", DELETE: "delete",
+    FLOOR: "floor", CEILING: "ceiling", HOLE: "hole", EPOCH: "epoch",
+    RECOVERED: "recovered", MARK: "mark",
+}  # fmt: skip
+
+assert GROUP.size == 64
+assert ENTRY.size == ENTRY_DTYPE.itemsize == 40
+
+checksum = xxhash.xxh3_64_intdigest
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    file_id: int
+    generation: int
+    shard: int
+    number: int
+    created_ms: int
+    boot_id: str
+
+    def encode(self) -> bytes:
+        body = FILE.pack(
+            FILE_MAGIC, 0, FORMAT_VERSION, self.file_id, self.generation, self.shard, self.number,
+            self.created_ms, self.boot_id.encode()[:64],
+        )  # fmt: skip
+        sector = bytearray(body.ljust(SECTOR, b"\0"))
+        struct.pack_into("<Q", sector, 8, checksum(memoryview(sector)[16:]))
+        return bytes(sector)
+
+
+def decode_file_header(sector: bytes) -> FileHeader | None:
+    """The header, or None when the sector is not an intact one."""
+    if len(sector) < SECTOR:
+        return None
+    magic, stored, version, file_id, generation, shard, number, created, boot = FILE.unpack_from(
+        sector
+    )
+    if magic != FILE_MAGIC or stored != checksum(sector[16:SECTOR]) or version != FORMAT_VERSION:
+        return None
+    boot_id = boot.rstrip(b"\0").decode("utf-8", "replace")
+    return FileHeader(file_id, generation, shard, number, created, boot_id)
+
+
+def padded(length: int) -> int:
+    return -(-length // SECTOR) * SECTOR
+
+
+def encode_group(
+    *,
+    file_id: int,
+    first_lsn: int,
+    entries: list[bytes],
+    columns: list[bytes],
+    payloads: list[bytes],
+    synced_file: int,
+    synced_upto: int,
+    now_ms: int,
+) -> bytearray:
+    body = bytearray(GROUP.size)
+    body += b"".join(entries)
+    cols_at = len(body)
+    if columns:
+        body += b"".join(columns)
+    payload_at = len(body)
+    for payload in payloads:
+        body += payload
+    end = len(body)
+    body += bytes(-end % SECTOR)
+    GROUP.pack_into(
+        body, 0, GROUP_MAGIC, 0, file_id, first_lsn, len(entries), payload_at - cols_at,
+        end - payload_at, synced_file, synced_upto, now_ms,
+    )  # fmt: skip
+    with memoryview(body) as view:
+        struct.pack_into("<Q", body, 8, checksum(view[16:end]))
+    return body
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a shard: everything in front of it was durable."""
+
+    number: int
+    offset: int
+
+    def __lt__(self, other: Mark) -> bool:
+        return (self.number, self.offset) < (other.number, other.offset)
+
+
+@dataclass(slots=True)
+class Groups:
+    """The valid groups at the start of one file, as columns.
+
+    `frames` is the table of all frames; `cols_at` and `payload_at` are byte offsets in `raw`.
+    `end` is where the first invalid group starts; `stray_mark` is the highest mark found in any
+    valid group of the file, before or behind the damage.
+    """
+
+    raw: bytes
+    starts: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.void]
+    frame_group: npt.NDArray[np.int64]
+    cols_at: npt.NDArray[np.int64]
+    payload_at: npt.NDArray[np.int64]
+    end: int
+    first_lsns: npt.NDArray[np.uint64]
+    mark: Mark
+    damaged: bool
+
+
+def scan_groups(raw: bytes, file_id: int) -> Groups:
+    """Finds the longest valid prefix of groups and the highest mark anywhere in the file.
+
+    Works in columns over all candidate sectors, because a log of single writes has one group for
+    each record and must still be read at hundreds of thousands a second.
+    """
+    usable = len(raw) // SECTOR * SECTOR
+    sectors = np.frombuffer(raw, dtype=np.uint8, count=usable).reshape(-1, SECTOR)
+    words = sectors[:, :64].copy().view("<u8")
+    magic = np.frombuffer(GROUP_MAGIC, dtype="<u8")[0]
+    found = np.flatnonzero((words[:, 0] == magic) & (words[:, 2] == np.uint64(file_id)))
+    head = words[found]
+    starts = found.astype(np.int64) * SECTOR
+    sizes = head[:, 4:6].copy().view("<u4").reshape(-1, 4).astype(np.int64)
+    frames, cols, payload, synced_file = sizes[:, 0], sizes[:, 1], sizes[:, 2], sizes[:, 3]
+    lengths = GROUP.size + frames * ENTRY.size + cols + payload
+    valid = _checksums_hold(raw, starts, lengths, head[:, 1])
+    chained = _prefix(starts, lengths, valid)
+    mark = _highest(synced_file[valid], head[valid, 6])
+    end = SECTOR if chained == 0 else int(padded(int(starts[chained - 1] + lengths[chained - 1])))
+    keep = slice(0, chained)
+    table, group_of, cols_at, payload_at = _tables(
+        raw, starts[keep], frames[keep], cols[keep]
+    )
+    # Bytes behind the end that are not zero, or a valid group there, mean that something was torn.
+    damaged = bool(valid[chained:].any()) or any(raw[end : end + SECTOR])
+    return Groups(
+        raw, starts[keep], table, group_of, cols_at, payload_at, end, head[keep, 3], mark, damaged
+    )
+
+
+def _highest(numbers: npt.NDArray[np.int64], offsets: npt.NDArray[np.uint64]) -> Mark:
+    if not len(numbers):
+        return Mark(0, 0)
+    number = int(numbers.max())
+    return Mark(number, int(offsets[numbers == number].max()))
+
+
+def _checksums_hold(
+    raw: bytes,
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    stored: npt.NDArray[np.uint64],
+) -> npt.NDArray[np.bool_]:
+    limit = len(raw)
+    with memoryview(raw) as view:
+        return np.fromiter(
+            (
+                start + length <= limit and checksum(view[start + 16 : start + length]) == expected
+                for start, length, expected in zip(
+                    starts.tolist(), lengths.tolist(), stored.tolist(), strict=True
+                )
+            ),
+            dtype=np.bool_,
+            count=len(starts),
+        )
+
+
+def _prefix(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_]
+) -> int:
+    """How many groups from the first on are valid and stand back to back."""
+    if not len(starts) or starts[0] != SECTOR:
+        return 0
+    ends = starts + (lengths + SECTOR - 1) // SECTOR * SECTOR
+    linked = np.ones(len(starts), dtype=np.bool_)
+    linked[1:] = starts[1:] == ends[:-1]
+    broken = np.flatnonzero(~(linked & valid))
+    return int(broken[0]) if len(broken) else len(starts)
+
+
+def _tables(
+    raw: bytes,
+    starts: npt.NDArray[np.int64],
+    frames: npt.NDArray[np.int64],
+    cols: npt.NDArray[np.int64],
+) -> tuple[
+    npt.NDArray[np.void], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]
+]:
+    total = int(frames.sum())
+    group_of = np.repeat(np.arange(len(starts)), frames)
+    first = np.cumsum(frames) - frames
+    rank = np.arange(total) - first[group_of]
+    at = starts[group_of] + GROUP.size + rank * ENTRY.size
+    data = np.frombuffer(raw, dtype=np.uint8)
+    table = data[at[:, None] + np.arange(ENTRY.size)].view(ENTRY_DTYPE).reshape(-1)
+    cols_base = starts + GROUP.size + frames * ENTRY.size
+    cols_at = cols_base[group_of] + _within(table["cols"].astype(np.int64), first, group_of)
+    payload_base = cols_base + cols
+    payload_at = payload_base[group_of] + _within(
+        table["size"].astype(np.int64), first, group_of
+    )
+    return table, group_of, cols_at, payload_at
+
+
+def _within(
+    sizes: npt.NDArray[np.int64], first: npt.NDArray[np.int64], group_of: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Offset of each frame's part inside its group's area: a running sum that restarts."""
+    before = np.cumsum(sizes) - sizes
+    return before - (before[first[group_of]] if len(before) else before)

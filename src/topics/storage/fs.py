@@ -1,0 +1,233 @@
+"""The only door to the disk.
+
+Everything durable goes through an `Fs`, so that tests can hand the engine a disk that forgets
+exactly what a real one may forget. The promises a caller may rely on, and no others:
+
+- `pwrite` makes bytes readable at once; they survive a process kill, not a machine crash.
+- `File.sync` makes the bytes and the size of that file durable, not its name.
+- `Fs.sync_dir` makes creations, renames and unlinks in that directory durable.
+- `rename` is atomic for readers; which of the two names survives a crash is open until `sync_dir`.
+- An error from any sync means that nothing is known about the unsynced bytes. It is not retried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import platform
+from collections.abc import Iterator
+from typing import Protocol
+
+from topics.errors import DirectoryLocked
+
+
+class File(Protocol):
+    """One open file. Offsets are bytes; there is no file position."""
+
+    path: str
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes; shorter only at the end of the file."""
+        ...
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """Writes all of `data` or raises OSError, in which case any part may be there."""
+        ...
+
+    def sync(self) -> None: ...
+
+    def allocate(self, length: int) -> None:
+        """Extends the file with zeros to at least `length` bytes, with room on the disk."""
+        ...
+
+    def truncate(self, length: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Fs(Protocol):
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        """Raises FileNotFoundError unless `create`; creating needs `sync_dir` to be durable."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def mkdir(self, path: str) -> None:
+        """Creates one directory with mode 0700; it is not an error when it exists."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in byte order; an absent directory is empty."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str, owner: str) -> Lock:
+        """Takes the single-owner lock or raises DirectoryLocked naming the present owner."""
+        ...
+
+    def boot_id(self) -> str:
+        """Changes whenever the page cache may have been lost."""
+        ...
+
+
+class OsFile:
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def pread(self, length: int, offset: int) -> bytes:
+        data = os.pread(self.fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < length:
+            data = os.pread(self.fd, length - done, offset + done)
+            if not data:
+                break
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        written = os.pwrite(self.fd, data, offset)
+        if written == len(data):
+            return
+        view = memoryview(data)
+        while written < len(view):
+            step = os.pwrite(self.fd, view[written:], offset + written)
+            if step == 0:
+                raise OSError(errno.EIO, "pwrite wrote nothing", self.path)
+            written += step
+
+    def sync(self) -> None:
+        os.fdatasync(self.fd)
+
+    def allocate(self, length: int) -> None:
+        os.posix_fallocate(self.fd, 0, length)
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self.fd, length)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class OsLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFs:
+    """The real filesystem."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
+        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY)
+        if create:
+            flags |= os.O_CREAT
+        return OsFile(path, os.open(path, flags, 0o600))
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path), key=os.fsencode)
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str, owner: str) -> OsLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip() or "another process"
+            os.close(fd)
+            raise DirectoryLocked(
+                f"data directory {os.path.dirname(path)!r} is in use by {holder}; "
+                "stop that process or choose another directory",
+                owner=holder,
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, owner.encode(), 0)
+        return OsLock(fd)
+
+    def boot_id(self) -> str:
+        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as source:
+            return source.read().strip()
+        return "unknown"
+
+
+def owner_name() -> str:
+    """Who we are, for the next one who finds the directory locked."""
+    return f"process {os.getpid()} on {platform.node() or 'this machine'}"
+
+
+def join(*parts: str) -> str:
+    return os.path.join(*parts)
+
+
+@contextlib.contextmanager
+def opened(fs: Fs, path: str, *, create: bool = False, writable: bool = True) -> Iterator[File]:
+    file = fs.open(path, create=create, writable=writable)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def read_all(fs: Fs, path: str) -> bytes:
+    with opened(fs, path, writable=False) as file:
+        return file.pread(file.size(), 0)
+
+
+def write_atomically(fs: Fs, directory: str, name: str, data: bytes) -> None:
+    """Replaces `directory/name` so that a crash leaves the old content or the new, never a mix."""
+    temporary = join(directory, name + ".tmp")
+    with opened(fs, temporary, create=True) as file:
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.sync()
+    fs.rename(temporary, join(directory, name))
+    fs.sync_dir(directory)

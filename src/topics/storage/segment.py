@@ -1,0 +1,215 @@
+"""Segments: sealed, immutable runs of records, one file for one topic or packed for many small ones.
+
+Layout: header sector; blocks (columns, then payload, at most about 256 KiB each); the table of
+blocks; and behind it the flag area, one byte for each record in table order.
+
+What must be true on disk:
+
+- Everything in front of the flag area is written once, synced, then renamed into place.
+- Each block has an XXH3-64 of its own, checked on every read: corrupt bytes are never served.
+- Liveness is an exact sentinel outside every checksum: a record is deleted only when its byte is
+  0xD5. A torn one-byte write leaves 0x00 or 0xD5, so a flip can neither damage framing nor bring
+  a deleted record back; one that did not land is covered by the log's DELETE frame, which is not
+  trimmed before the flips were synced.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from topics.errors import CorruptData
+from topics.storage import columns as columns_codec
+from topics.storage.columns import Columns
+from topics.storage.frames import SECTOR, checksum
+from topics.storage.fs import File, Fs, join, opened
+
+DEAD = 0xD5
+SEGMENT_MAGIC = b"TOPSEG\x00\x01"
+VERSION = 1
+# magic, checksum of the rest and the table, version, rows, number, table offset, flag bytes
+HEADER = struct.Struct("<8sQIIQQQ")
+# topic id, flags, epoch, first seq, count, offset, columns bytes, payload bytes, first time,
+# last time, checksum
+ROW = struct.Struct("<IIQQIQIIqqQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One block of a segment."""
+
+    topic_id: int
+    flags: int
+    epoch: int
+    first: int
+    count: int
+    offset: int
+    cols_bytes: int
+    payload_bytes: int
+    first_ts: int
+    last_ts: int
+    checksum: int
+    flag_at: int
+
+    @property
+    def stop(self) -> int:
+        return self.first + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    number: int
+    rows: tuple[Row, ...]
+    flags_at: int
+    flag_count: int
+
+    @property
+    def size(self) -> int:
+        return self.flags_at + self.flag_count
+
+
+def encode_rows(rows: Sequence[Row]) -> bytes:
+    return b"".join(
+        ROW.pack(
+            r.topic_id, r.flags, r.epoch, r.first, r.count, r.offset, r.cols_bytes,
+            r.payload_bytes, r.first_ts, r.last_ts, r.checksum,
+        )
+        for r in rows
+    )  # fmt: skip
+
+
+def decode_rows(table: bytes) -> tuple[Row, ...]:
+    rows, flag_at = [], 0
+    for fields in ROW.iter_unpack(table):
+        named: tuple[int, int, int, int, int, int, int, int, int, int, int] = fields
+        rows.append(Row(*named, flag_at))
+        flag_at += named[4]
+    return tuple(rows)
+
+
+def file_name(number: int) -> str:
+    return f"{number:012d}.seg"
+
+
+def parse_file_name(name: str) -> int | None:
+    stem, _, suffix = name.partition(".")
+    return int(stem) if suffix == "seg" and stem.isdigit() else None
+
+
+class SegmentWriter:
+    """Writes one segment block by block, so that a caller can slice the work."""
+
+    def __init__(self, fs: Fs, directory: str, number: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.number = number
+        self._temporary = join(directory, file_name(number) + ".tmp")
+        self._file: File = fs.open(self._temporary, create=True)
+        self._file.truncate(0)
+        self._offset = SECTOR
+        self._rows: list[Row] = []
+        self._flags = bytearray()
+
+    @property
+    def size(self) -> int:
+        return self._offset
+
+    def add(
+        self, columns: Columns, *, topic_id: int, epoch: int, first: int, dead: bytes | None
+    ) -> Row:
+        flags, raw = columns_codec.encode(columns, times=True)
+        body = raw + bytes(columns.payload)
+        row = Row(
+            topic_id, flags, epoch, first, len(columns), self._offset, len(raw),
+            len(columns.payload), columns.times[0], columns.times[-1], checksum(body),
+            len(self._flags),
+        )  # fmt: skip
+        self._file.pwrite(body, self._offset)
+        self._offset += len(body)
+        self._rows.append(row)
+        self._flags += bytes(len(columns)) if dead is None else dead
+        return row
+
+    def finish(self) -> SegmentInfo:
+        """Makes the segment durable under its name."""
+        table = encode_rows(self._rows)
+        header = HEADER.pack(
+            SEGMENT_MAGIC, 0, VERSION, len(self._rows), self.number, self._offset, len(self._flags)
+        )
+        stamp = struct.pack("<Q", checksum(header[16:] + table))
+        self._file.pwrite(table + bytes(self._flags), self._offset)
+        self._file.pwrite((header[:8] + stamp + header[16:]).ljust(SECTOR, b"\0"), 0)
+        self._file.sync()
+        self._file.close()
+        self._fs.rename(self._temporary, join(self._directory, file_name(self.number)))
+        self._fs.sync_dir(self._directory)
+        flags_at = self._offset + len(table)
+        return SegmentInfo(self.number, tuple(self._rows), flags_at, len(self._flags))
+
+    def abandon(self) -> None:
+        """Drops an unfinished segment: all of its records are still in the write-ahead log."""
+        self._file.close()
+        self._fs.unlink(self._temporary)
+
+
+class Bytes(Protocol):
+    """Random access to a segment's bytes, wherever it lives."""
+
+    def read(self, length: int, offset: int) -> bytes: ...
+
+    def size(self) -> int: ...
+
+
+class FileBytes:
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self._file.pread(length, offset)
+
+    def size(self) -> int:
+        return self._file.size()
+
+
+def read_info(source: Bytes, number: int) -> SegmentInfo:
+    """The table of blocks. Raises CorruptData when any of it fails its checksum."""
+    header = source.read(HEADER.size, 0)
+    damaged = CorruptData(f"segment {number}: header or table is damaged", segment=number)
+    if len(header) < HEADER.size:
+        raise damaged
+    magic, stored, version, count, named, table_at, flag_count = HEADER.unpack(header)
+    if magic != SEGMENT_MAGIC or version != VERSION or named != number:
+        raise damaged
+    flags_at = table_at + count * ROW.size
+    if flags_at + flag_count > source.size():
+        raise damaged
+    table = source.read(count * ROW.size, table_at)
+    if checksum(header[16:] + table) != stored:
+        raise damaged
+    return SegmentInfo(number, decode_rows(table), flags_at, flag_count)
+
+
+def read_block(source: Bytes, row: Row, number: int) -> Columns:
+    """One block, verified. Raises CorruptData rather than serve a wrong byte."""
+    raw = source.read(row.cols_bytes + row.payload_bytes, row.offset)
+    if len(raw) != row.cols_bytes + row.payload_bytes or checksum(raw) != row.checksum:
+        raise CorruptData(
+            f"segment {number}: block of seqs {row.first} to {row.stop - 1} fails its checksum",
+            segment=number, topic_id=row.topic_id, first=row.first, last=row.stop - 1,
+        )  # fmt: skip
+    payload = memoryview(raw)[row.cols_bytes :]
+    columns, _ = columns_codec.decode(
+        row.flags, row.count, raw[: row.cols_bytes], payload, row.first_ts
+    )
+    return columns
+
+
+def write_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> None:
+    """Marks records dead in place and makes the marks durable."""
+    with opened(fs, join(directory, file_name(info.number))) as file:
+        sentinel = bytes([DEAD])
+        for index in indexes:
+            file.pwrite(sentinel, info.flags_at + index)
+        file.sync()

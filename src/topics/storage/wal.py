@@ -1,0 +1,235 @@
+"""The write-ahead log: shards of preallocated files that only ever grow at their end.
+
+Promises:
+
+- `Shard.write` returns after the group's bytes are in the page cache: a killed process loses
+  nothing that was written. It raises DiskFull with the log as it was, or Poisoned.
+- `Shard.sync` makes durable everything written before it was called, in file order. It may run in
+  a thread of its own, beside writes.
+- After any failed sync nothing more is written or synced (docs/guarantees.md#fsync): the pages
+  may have been dropped and marked clean, so a second attempt could succeed without them.
+- A new process never appends to an old process's file. Every start opens a new *generation*.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import secrets
+import threading
+from dataclasses import dataclass, field
+
+from topics.clock import Clock
+from topics.errors import DiskFull, Poisoned
+from topics.settings import Settings
+from topics.storage import frames
+from topics.storage.frames import SECTOR, FileHeader, Mark
+from topics.storage.fs import File, Fs, join
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def file_name(generation: int, shard: int, number: int) -> str:
+    return f"{generation:08d}-{shard:02d}-{number:08d}.wal"
+
+
+def parse_file_name(name: str) -> tuple[int, int, int] | None:
+    stem, dot, suffix = name.partition(".")
+    parts = stem.split("-")
+    if not dot or suffix != "wal" or len(parts) != 3 or not all(p.isdigit() for p in parts):
+        return None
+    return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+@dataclass(slots=True)
+class WalFile:
+    file: File
+    file_id: int
+    number: int
+    capacity: int
+    path: str
+
+
+@dataclass(slots=True)
+class WalStats:
+    frames_total: int = 0
+    batches_total: int = 0
+    bytes_written_total: int = 0
+    fsyncs_total: int = 0
+    rotations_total: int = 0
+    submit_full_total: int = 0
+
+
+@dataclass(slots=True)
+class Shard:
+    """One timeline. Written by the engine's thread only; synced by one thread at a time.
+
+    `lock` guards the place, the list of files and the mark, which both threads touch.
+    """
+
+    fs: Fs
+    directory: str
+    generation: int
+    index: int
+    settings: Settings
+    clock: Clock
+    stats: WalStats
+    current: WalFile = field(init=False)
+    spare: WalFile | None = field(default=None, init=False)
+    # Rotated files whose last bytes may not be durable yet, oldest first.
+    unsynced: list[WalFile] = field(default_factory=list, init=False)
+    offset: int = field(default=SECTOR, init=False)
+    synced: Mark = field(default=Mark(0, 0), init=False)
+    lsn: int = field(default=1, init=False)
+    poison: OSError | None = field(default=None, init=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    # Whether groups were written since the last mark.
+    unmarked: bool = field(default=False, init=False)
+    sync_seconds: list[float] = field(default_factory=list, init=False)
+
+    def open(self) -> None:
+        self.current = self.create_file(1)
+        self.synced = Mark(1, SECTOR)
+
+    @property
+    def position(self) -> Mark:
+        return Mark(self.current.number, self.offset)
+
+    @property
+    def is_dirty(self) -> bool:
+        return self.synced < self.position
+
+    def create_file(self, number: int, room: int = 0) -> WalFile:
+        """Creates, preallocates and names a file durably; raises OSError with nothing changed."""
+        name = file_name(self.generation, self.index, number)
+        path = join(self.directory, name)
+        capacity = max(self.settings.wal_file_bytes, frames.padded(SECTOR + room))
+        file_id = secrets.randbits(64)
+        header = FileHeader(
+            file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id()
+        )
+        file = self.fs.open(path, create=True)
+        try:
+            file.allocate(capacity)
+            file.pwrite(header.encode(), 0)
+            file.sync()
+            self.fs.sync_dir(self.directory)
+        except OSError:
+            file.close()
+            # An empty file of a generation holds no groups: removing it loses nothing.
+            with contextlib.suppress(OSError):
+                self.fs.unlink(path)
+            raise
+        return WalFile(file, file_id, number, capacity, path)
+
+    def write(
+        self,
+        entries: list[bytes],
+        columns: list[bytes],
+        payloads: list[bytes],
+        *,
+        may_use_reserve: bool,
+    ) -> Mark:
+        """Writes one group and returns the place behind it."""
+        if self.poison is not None:
+            raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
+        length = frames.GROUP.size + frames.ENTRY.size * len(entries)
+        length += sum(map(len, columns)) + sum(map(len, payloads))
+        self._make_room(frames.padded(length), may_use_reserve)
+        group = frames.encode_group(
+            file_id=self.current.file_id,
+            first_lsn=self.lsn,
+            entries=entries,
+            columns=columns,
+            payloads=payloads,
+            synced_file=self.synced.number,
+            synced_upto=self.synced.offset,
+            now_ms=self.clock.wall_ms(),
+        )
+        try:
+            self.current.file.pwrite(group, self.offset)
+        except OSError as error:
+            raise self._failed(error) from error
+        with self.lock:
+            self.offset += len(group)
+        self.lsn += len(entries)
+        self.unmarked = True
+        self.stats.frames_total += len(entries)
+        self.stats.batches_total += 1
+        self.stats.bytes_written_total += len(group)
+        return self.position
+
+    def _make_room(self, length: int, may_use_reserve: bool) -> None:
+        left = self.current.capacity - self.offset
+        if length + self.settings.wal_reserve_bytes <= left:
+            return
+        try:
+            self._rotate(length)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise self._failed(error) from error
+            # The reserve lets deletes and other small control frames commit on a full disk.
+            if not (may_use_reserve and length <= left):
+                raise self._failed(error) from error
+
+    def rotate(self) -> None:
+        """Goes on in a new file; raises DiskFull or Poisoned with the log as it was."""
+        try:
+            self._rotate(0)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _rotate(self, length: int) -> None:
+        spare, self.spare = self.spare, None
+        if spare is not None and spare.capacity < length + SECTOR + self.settings.wal_reserve_bytes:
+            spare.file.close()
+            self.fs.unlink(spare.path)
+            spare = None
+        if spare is None:
+            room = length + self.settings.wal_reserve_bytes
+            spare = self.create_file(self.current.number + 1, room)
+        with self.lock:
+            self.unsynced.append(self.current)
+            self.current = spare
+            self.offset = SECTOR
+        self.stats.rotations_total += 1
+
+    def _failed(self, error: OSError) -> DiskFull | Poisoned:
+        if error.errno in FULL:
+            self.stats.submit_full_total += 1
+            return DiskFull(
+                "no space left on the device; nothing was written, reads go on, and writes resume "
+                "when space returns"
+            )
+        self.poison = error
+        return Poisoned(f"write to the write-ahead log failed: {error}")
+
+    def sync(self) -> None:
+        """Makes everything written so far durable, in file order. A failure poisons the shard."""
+        with self.lock:
+            files, upto = [*self.unsynced, self.current], self.position
+        began = self.clock.monotonic_s()
+        try:
+            if self.poison is not None:
+                return
+            for wal_file in files:
+                wal_file.file.sync()
+        except OSError as error:
+            self.poison = error
+            return
+        self.sync_seconds.append(self.clock.monotonic_s() - began)
+        self.stats.fsyncs_total += len(files)
+        with self.lock:
+            self.synced = upto
+            done = [f for f in self.unsynced if f.number < upto.number]
+            self.unsynced = [f for f in self.unsynced if f.number >= upto.number]
+        for wal_file in done:
+            wal_file.file.close()
+
+    def close(self) -> None:
+        for wal_file in [*self.unsynced, self.current]:
+            wal_file.file.close()
+        if self.spare is not None:
+            self.spare.file.close()
+            with contextlib.suppress(OSError):
+                self.fs.unlink(self.spare.path)

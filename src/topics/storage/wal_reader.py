@@ -1,0 +1,145 @@
+"""Reading the log back: what is valid, what is torn, what is corrupt.
+
+For each shard of a generation the files are one timeline. The first place that is not a valid
+group ends it. If some valid group, anywhere behind, was written in the knowledge that this place
+was durable, the damage is corruption and nothing is replayed from there without consent;
+otherwise it is the torn end of a crash and is cut, after a copy went to `broken/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topics.errors import CorruptData
+from topics.storage import frames, wal
+from topics.storage.datadir import DataDir
+from topics.storage.frames import SECTOR, Groups, Mark
+from topics.storage.fs import join, opened, read_all
+
+
+@dataclass(slots=True)
+class LogFile:
+    path: str
+    name: str
+    generation: int
+    shard: int
+    number: int
+
+
+@dataclass(slots=True)
+class Damage:
+    """The end of a timeline that is not a clean one."""
+
+    path: str
+    offset: int
+    is_corruption: bool
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The files of one shard in one generation, in order."""
+
+    generation: int
+    shard: int
+    files: list[LogFile]
+    damage: Damage | None = None
+    # Everything in front of this place is known to be durable.
+    mark: Mark = Mark(0, 0)
+    boot_id: str = ""
+
+
+def list_timelines(data: DataDir) -> list[Timeline]:
+    """All timelines in replay order. Unknown names in wal/ are left alone."""
+    lines: dict[tuple[int, int], Timeline] = {}
+    for name in data.fs.listdir(data.wal):
+        parsed = wal.parse_file_name(name)
+        if parsed is None:
+            continue
+        generation, shard, number = parsed
+        line = lines.setdefault((generation, shard), Timeline(generation, shard, []))
+        line.files.append(LogFile(join(data.wal, name), name, generation, shard, number))
+    for line in lines.values():
+        line.files.sort(key=lambda f: f.number)
+    return [lines[key] for key in sorted(lines)]
+
+
+def read_timeline(data: DataDir, line: Timeline, *, first_number: int) -> Iterator[Groups]:
+    """Yields the valid groups file by file and sets `damage`, `mark` and `boot_id`.
+
+    Frames of a timeline are numbered without gaps, so groups that vanished whole at the end of a
+    file are missed when the next file goes on with a later number.
+    """
+    files = [f for f in line.files if f.number >= first_number]
+    lsn_expected: int | None = None
+    end = Mark(first_number, 0)
+    for position, log_file in enumerate(files):
+        raw = read_all(data.fs, log_file.path)
+        header = frames.decode_file_header(raw[:SECTOR])
+        rest = files[position:]
+        if header is None or log_file.number != first_number + position:
+            if _has_groups(data, rest):
+                line.damage = _damage(data, line, files, end, rest)
+            return
+        line.boot_id = line.boot_id or header.boot_id
+        groups = frames.scan_groups(raw, header.file_id)
+        if len(groups.first_lsns):
+            first_lsn = int(groups.first_lsns[0])
+            if lsn_expected is not None and first_lsn != lsn_expected:
+                line.damage = _damage(data, line, files, end, rest)
+                return
+            lsn_expected = first_lsn + len(groups.frames)
+        end = Mark(log_file.number, groups.end)
+        if groups.damaged:
+            line.damage = _damage(data, line, files, end, rest)
+        elif line.mark < groups.mark:
+            line.mark = groups.mark
+        yield groups
+        if line.damage is not None:
+            return
+
+
+def _damage(
+    data: DataDir, line: Timeline, files: list[LogFile], end: Mark, rest: list[LogFile]
+) -> Damage:
+    """Classifies the end of a timeline at `end`."""
+    mark = line.mark
+    for _, groups in _scans(data, rest):
+        if mark < groups.mark:
+            mark = groups.mark
+    line.mark = mark
+    path = next((f.path for f in files if f.number == end.number), files[0].path)
+    return Damage(path, end.offset, end < mark)
+
+
+def _has_groups(data: DataDir, files: list[LogFile]) -> bool:
+    return any(len(groups.first_lsns) or groups.damaged for _, groups in _scans(data, files))
+
+
+def _scans(data: DataDir, files: list[LogFile]) -> Iterator[tuple[LogFile, Groups]]:
+    for log_file in files:
+        raw = read_all(data.fs, log_file.path)
+        header = frames.decode_file_header(raw[:SECTOR])
+        if header is not None:
+            yield log_file, frames.scan_groups(raw, header.file_id)
+
+
+def cut(data: DataDir, damage: Damage) -> None:
+    """Copies a torn end aside, then truncates it away. Refuses corruption."""
+    if damage.is_corruption:
+        raise CorruptData(
+            f"{damage.path}: damage at byte {damage.offset}, in front of data known to be durable. "
+            "Nothing was changed. Restore from a backup, or run `topics repair --accept-loss` to "
+            "record what can not be read as lost.",
+            path=damage.path, offset=damage.offset,
+        )  # fmt: skip
+    with opened(data.fs, damage.path) as file:
+        tail = file.pread(max(file.size() - damage.offset, 0), damage.offset).rstrip(b"\0")
+        if tail:
+            name = damage.path.rsplit("/", 1)[-1] + f".{damage.offset}.broken"
+            with opened(data.fs, join(data.broken, name), create=True) as copy:
+                copy.pwrite(tail, 0)
+                copy.sync()
+            data.fs.sync_dir(data.broken)
+        file.truncate(damage.offset)
+        file.sync()

@@ -1,0 +1,243 @@
+"""Values of the data model: names, config, records, tombstones, results. No behaviour but checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from topics.errors import InvalidRequest
+
+SEQ_BASE = 1
+U64_MAX = 2**64 - 1
+I64_MAX = 2**63 - 1
+
+U64 = Annotated[int, msgspec.Meta(ge=0)]
+I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+TopicType = Literal["log", "queue"]
+Discard = Literal["old", "reject"]
+Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+
+# Why a seq that was assigned can no longer be read. The order is the code on disk.
+STATES = (
+    "live", "deleted", "evicted", "expired", "crash", "corruption", "source_trim", "restart",
+    "unassigned",
+)  # fmt: skip
+LIVE, DELETED, EVICTED, EXPIRED, CRASH, CORRUPTION, SOURCE_TRIM, RESTART, UNASSIGNED = range(9)
+# The word a tombstone uses for an involuntary state.
+REASONS = {
+    EVICTED: "cap", EXPIRED: "ttl", CRASH: "crash", CORRUPTION: "corruption",
+    SOURCE_TRIM: "source_trim", RESTART: "restart",
+}  # fmt: skip
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+
+
+def check_name(name: object, what: str = "topic") -> str:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidRequest(
+            f"{what} name must be 1 to 255 characters of A-Z a-z 0-9 . _ : - "
+            "and start with a letter or digit",
+            **{what: name if isinstance(name, str) else repr(name)},
+        )
+    return name
+
+
+class ConfigInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic config as a client writes it: everything optional."""
+
+    type: TopicType | None = None
+    ttl_ms: U64 = 0
+    cap_records: U64 = 0
+    cap_bytes: U64 = 0
+    discard: Discard = "old"
+    durable: bool = False
+    durability: Durability | None = None
+    priority: I32 | None = None
+    auto_priority: bool = True
+    auto_create: bool = True
+    idempotency_window_ms: U64 = 120_000
+    dedupe_node: bool = True
+    lease_ms: U64 = 30_000
+    claim_jitter_ms: U64 = 0
+    max_deliveries: U64 = 0
+    dead_letter: str | None = None
+    leases_durable: bool = False
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic config as it stands: resolved, clamped, echoed in this order."""
+
+    type: TopicType = "log"
+    ttl_ms: int = 0
+    cap_records: int = 0
+    cap_bytes: int = 0
+    discard: Discard = "old"
+    durable: bool = False
+    durability: Durability = "disk"
+    priority: int | None = None
+    auto_priority: bool = True
+    auto_create: bool = True
+    idempotency_window_ms: int = 120_000
+    dedupe_node: bool = True
+    lease_ms: int = 30_000
+    claim_jitter_ms: int = 0
+    max_deliveries: int = 0
+    dead_letter: str | None = None
+    leases_durable: bool = False
+
+
+LEASE_MS_MIN, LEASE_MS_MAX = 100, 86_400_000
+CLAIM_JITTER_MS_MAX = 5_000
+
+
+def clamp(value: int, low: int, high: int) -> int:
+    return low if value < low else high if value > high else value
+
+
+def convert(value: object, into: Any, what: str) -> Any:
+    """`value` checked against a type; InvalidRequest says where it does not fit."""
+    try:
+        return msgspec.convert(value, into)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{what}: {error}") from None
+
+
+def config_input(given: Mapping[str, object]) -> ConfigInput:
+    checked: ConfigInput = convert(dict(given), ConfigInput, "config")
+    return checked
+
+
+def resolve_config(
+    given: ConfigInput | Mapping[str, object] | None, *, topic: str, type_now: TopicType | None
+) -> TopicConfig:
+    """Merges `given` over the defaults; `type_now` stands where the config names no type."""
+    if not isinstance(given, ConfigInput):
+        return resolve_config(
+            config_input(given or {}), topic=topic, type_now=type_now
+        )
+    if given.dead_letter is not None:
+        check_name(given.dead_letter, "dead_letter")
+        if given.dead_letter == topic:
+            raise InvalidRequest("dead_letter must name another topic", dead_letter=topic)
+    durability: Durability = given.durability or ("fsync" if given.durable else "disk")
+    return TopicConfig(
+        type=given.type or type_now or "log",
+        ttl_ms=given.ttl_ms,
+        cap_records=given.cap_records,
+        cap_bytes=given.cap_bytes,
+        discard=given.discard,
+        durable=durability == "fsync",
+        durability=durability,
+        priority=None if given.priority is None else clamp(given.priority, -1000, 1000),
+        auto_priority=given.auto_priority,
+        auto_create=given.auto_create,
+        idempotency_window_ms=given.idempotency_window_ms,
+        dedupe_node=given.dedupe_node,
+        lease_ms=clamp(given.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX),
+        claim_jitter_ms=clamp(given.claim_jitter_ms, 0, CLAIM_JITTER_MS_MAX),
+        max_deliveries=given.max_deliveries,
+        dead_letter=given.dead_letter,
+        leases_durable=given.leases_durable,
+    )
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One record as it is read. `data` keeps its spelling: it is JSON text, decoded on demand."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | None = msgspec.field(name="$node", default=None)
+    tag: str | None = msgspec.field(name="$tag", default=None)
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    meta: dict[str, Any] | None = None
+
+    @property
+    def value(self) -> Any:
+        return msgspec.json.decode(self.data)
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """An involuntary loss that crossed a reader's cursor; both ends of the gap are inclusive."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+
+_RECORDS = msgspec.json.Decoder(list[Record])
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of one read. `records_json` is the wire array, rendered once at commit."""
+
+    topic: str
+    epoch: int
+    records_json: bytes
+    count: int
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    tombstone: Tombstone | None
+    records_scanned: int
+
+    @property
+    def records(self) -> list[Record]:
+        return _RECORDS.decode(self.records_json)
+
+    @property
+    def caught_up(self) -> bool:
+        return self.next_from_seq == self.head_seq
+
+    @property
+    def lag(self) -> int:
+        return self.head_seq - self.next_from_seq
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    count: int
+    ts: int
+    created: bool
+    deduped: bool
+
+
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    last_write_ts: int | None
+    last_read_ts: int | None
+    evict_floor: int
+
+
+class Range(msgspec.Struct, frozen=True):
+    """A run of seqs with one account; both ends inclusive."""
+
+    first: int
+    last: int
+    state: str

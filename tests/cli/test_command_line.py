@@ -1,0 +1,96 @@
+"""The `topics` command as a user meets it: a real process, its streams and its exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import topics
+from topics.cli import exits, main
+from topics.errors import TopicNotFound
+
+
+def run(*arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *python, "-m", "topics", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_version_is_one_line() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"topics {topics.__version__}\n", "")
+
+
+def test_the_version_command_says_what_a_bug_report_needs() -> None:
+    done = run("version")
+    assert done.returncode == exits.OK
+    assert done.stdout.startswith(f"topics {topics.__version__}\npython 3.")
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_names_every_command_and_the_exit_codes(option: str) -> None:
+    done = run(option)
+    assert done.returncode == exits.OK
+    assert "Exit codes" in done.stdout
+    for command in main.COMMANDS:
+        assert command.__name__.rpartition(".")[2] in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["no-such-command"], ["--no-such-option"], []])
+def test_a_usage_error_exits_2(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == exits.USAGE
+    assert "Traceback" not in done.stderr
+
+
+def test_python_without_assertions_is_refused() -> None:
+    done = run("--version", python=("-O",))
+    assert done.returncode == exits.NOT_SO
+    assert "python -O" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (TopicNotFound("no topic\n'a'; see `topics list`"), 1, "no topic 'a'; see `topics list`"),
+        (exits.Unreachable("no answer from the server"), 3, "no answer from the server"),
+        (ConnectionRefusedError(111, "Connection refused"), 3, "Connection refused"),
+        (TimeoutError(), 3, "TimeoutError"),
+        (PermissionError(13, "Permission denied", "data"), 1, "Permission denied"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    error: BaseException,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(main.app, "registered_commands", [*main.app.registered_commands])
+        main.app.command("fail")(fail)
+        patch.setattr(sys, "argv", ["topics", "fail"])
+        with pytest.raises(SystemExit) as exited:
+            main.main()
+    captured = capsys.readouterr()
+    assert exited.value.code == code
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == (1 if message else 0)
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(main.app, "registered_commands", [*main.app.registered_commands])
+    main.app.command("fail")(fail)
+    monkeypatch.setattr(sys, "argv", ["topics", "fail"])
+    with pytest.raises(ZeroDivisionError):
+        main.main()

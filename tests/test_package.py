@@ -1,0 +1,36 @@
+"""What `import topics` offers, and what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import topics
+from topics import errors
+
+
+def test_every_error_is_exported() -> None:
+    tree = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.TopicsError)
+    }
+    assert tree == set(topics.__all__) - {"Engine", "__version__"}
+    for name in tree:
+        assert getattr(topics, name) is getattr(errors, name)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        topics.nothing_of_the_kind  # noqa: B018
+
+
+def test_importing_topics_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, topics; print(sorted({name.partition('.')[0] for name in sys.modules}"
+        " & {'msgspec', 'numpy', 'obstore', 'asyncio', 'typer', 'rich', 'xxhash'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,131 @@
+"""Our style, enforced: bounds on files, functions and lines, no leftovers, one door to the disk.
+
+A reader should never scroll to find where a function ends, and storage and engine must stay
+drivable by a test that owns their disk, their clock and their chance.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+LINE_COLUMNS_MAX = 100
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+ALL_FILES = SOURCES + sorted(
+    path for folder in ("tests", "bench") for path in (ROOT / folder).rglob("*.py")
+)
+# One letter of each in brackets, or this file would be its own finding.
+LEFTOVERS = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X]|HAC[K])\b")
+
+# Modules that reach the machine behind the doors' back, and the only places that may use them.
+DOORS_ONLY = {"os", "io", "pathlib", "shutil", "tempfile", "time", "random"}
+MAY_REACH_THE_MACHINE = (
+    "topics/storage/fs.py",
+    "topics/clock.py",
+    "topics/cli/",
+    "topics/server/",
+    "topics/testing/",
+)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+every_source = pytest.mark.parametrize("path", SOURCES, ids=name_of)
+every_file = pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
+
+
+@every_source
+def test_a_source_file_is_short_enough_to_know(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= FILE_LINES_MAX, f"{lines} lines: it wants to be two files"
+
+
+@every_source
+def test_a_function_ends_before_the_reader_scrolls(path: Path) -> None:
+    long = [
+        f"{node.name} at line {node.lineno} has {lines} lines"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+    assert not long
+
+
+@every_source
+def test_a_module_says_what_it_owns(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "the module has no docstring"
+
+
+@every_file
+def test_no_line_is_wider_than_the_page(path: Path) -> None:
+    wide = [
+        f"line {number} has {len(line)} columns"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > LINE_COLUMNS_MAX
+    ]
+    assert not wide
+
+
+@every_file
+def test_nothing_is_left_for_later(path: Path) -> None:
+    found = [
+        f"line {number}: {line.strip()}"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if LEFTOVERS.search(line)
+    ]
+    assert not found
+
+
+@every_source
+def test_the_machine_is_reached_through_the_doors_only(path: Path) -> None:
+    inside = path.relative_to(ROOT / "src").as_posix()
+    if inside.startswith(MAY_REACH_THE_MACHINE):
+        return
+    found = list(reaches(ast.parse(path.read_text())))
+    assert not found, "go through topics.storage.fs or topics.clock"
+
+
+def reaches(tree: ast.Module) -> Iterator[str]:
+    """Where a module imports the machine or opens a file by itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "open":
+                yield f"line {node.lineno}: open()"
+            continue
+        else:
+            continue
+        for module in modules:
+            if module.partition(".")[0] in DOORS_ONLY:
+                yield f"line {node.lineno}: import {module}"
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("import os", 1),
+        ("import os.path as p", 1),
+        ("from time import monotonic", 1),
+        ("from random import Random", 1),
+        ("def f():\n    import os", 1),
+        ("open('x')", 1),
+        ("fs.open('x')", 0),
+        ("from topics.storage.fs import opened", 0),
+        ("import timeit_like", 0),
+    ],
+)
+def test_the_door_check_sees_every_way_around_it(code: str, count: int) -> None:
+    assert len(list(reaches(ast.parse(code)))) == count
