@@ -20,6 +20,9 @@ from topics.settings import MIB, Settings
 # Big enough that no checkpoint runs inside a measurement that is not about one.
 UNSEALED = Settings(seal_bytes=1 << 40, seal_records=1 << 40, seal_age_ms=1 << 40)
 
+# As the server runs it, with a checkpoint of everything inside the measurement.
+SERVING = msgspec.structs.replace(UNSEALED, seal_bytes=64 * MIB, gc_freeze=True)
+
 
 def run(report: Report) -> None:
     appends(report)
@@ -142,7 +145,10 @@ def memory_of_a_million(path: str, how: str) -> float:
 
 
 def recovery(report: Report) -> None:
-    for how, count, bar in (("in 1,000s", 2_000_000, "3,000,000"), ("singly", 1_000_000, "400,000")):
+    for how, count, bar in (
+        ("in 1,000s", 2_000_000, "3,000,000"),
+        ("singly", 1_000_000, "400,000"),
+    ):
         with tempfile.TemporaryDirectory() as path:
             in_child(write_and_die, path, how, count)
             rates = [in_child(recover, path)["rate"] for _ in range(3)]
@@ -194,7 +200,7 @@ def open_many_topics(path: str) -> dict[str, float]:
 
     before = resident_bytes()
     began = time.perf_counter()
-    engine = Engine.open(path, settings=msgspec.structs.replace(UNSEALED, seal_bytes=64 * MIB))
+    engine = Engine.open(path, settings=SERVING)
     seconds = time.perf_counter() - began
     gc.collect()
     each = (resident_bytes() - before) / 100_000

@@ -52,6 +52,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     block_cache_bytes: int = 64 * MIB
     # What runs beside the engine.
     threads: bool = True
+    # Keeps long-lived state out of the garbage collector, which would stop every caller for tens of
+    # milliseconds with many topics. Of the whole process: meant for one that is a server.
+    gc_freeze: bool = False
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

@@ -90,6 +90,10 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     leases_durable: bool = False
 
 
+_U64_FIELDS = (
+    "ttl_ms", "cap_records", "cap_bytes", "idempotency_window_ms", "lease_ms", "claim_jitter_ms",
+    "max_deliveries",
+)  # fmt: skip
 LEASE_MS_MIN, LEASE_MS_MAX = 100, 86_400_000
 CLAIM_JITTER_MS_MAX = 5_000
 
@@ -116,9 +120,10 @@ def resolve_config(
 ) -> TopicConfig:
     """Merges `given` over the defaults; `type_now` stands where the config names no type."""
     if not isinstance(given, ConfigInput):
-        return resolve_config(
-            config_input(given or {}), topic=topic, type_now=type_now
-        )
+        return resolve_config(config_input(given or {}), topic=topic, type_now=type_now)
+    for field in _U64_FIELDS:
+        if getattr(given, field) > U64_MAX:
+            raise InvalidRequest(f"config: {field} must be at most 2^64 - 1")
     if given.dead_letter is not None:
         check_name(given.dead_letter, "dead_letter")
         if given.dead_letter == topic:

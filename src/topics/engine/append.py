@@ -28,10 +28,7 @@ def append(
     digest = b""
     if key is not None:
         digest = _digest(core, key)
-        earlier = _find_key(core, topic, digest, now_ms)
-        if earlier is not None:
-            first, count, ts = earlier
-            core.committer.after(topic, ticket, _appended(topic, first, count, ts, False, True))
+        if _repeated(core, topic, digest, now_ms, ticket):
             return
     core.expire(topic)
     ts = max(now_ms, topic.last_ts)
@@ -156,14 +153,28 @@ def _digest(core: Core, key: str) -> bytes:
     return digest_of(key)
 
 
-def _find_key(
-    core: Core, topic: Topic, digest: bytes, now_ms: int
-) -> tuple[int, int, int] | None:
+def _find_key(core: Core, topic: Topic, digest: bytes, now_ms: int) -> tuple[int, int, int] | None:
     if topic.keys is None:
         return None
     expired_before = now_ms - topic.config.idempotency_window_ms
     core.idempotency_keys -= topic.keys.expire(expired_before=expired_before)
     return topic.keys.find(digest, expired_before=expired_before)
+
+
+def _repeated(core: Core, topic: Topic, digest: bytes, now_ms: int, ticket: Ticket) -> bool:
+    """Answers a repeated write with the first one's result, once that one has been applied."""
+    if _find_key(core, topic, digest, now_ms) is None:
+        return False
+    # The first one may still be on its way, and a full disk may reject it even now.
+    core.committer.flush()
+    earlier = _find_key(core, topic, digest, now_ms)
+    if earlier is None:
+        return False
+    first, count, ts = earlier
+    core.committer.apply_resident(
+        topic, lambda: _appended(topic, first, count, ts, False, True), ticket
+    )
+    return True
 
 
 def _remember(core: Core, topic: Topic, digest: bytes, first: int, count: int, ts: int) -> None:

@@ -62,6 +62,12 @@ def create(
     return topic, True, ticket
 
 
+def uncreate(core: Core, topic: Topic) -> None:
+    """Takes back a create that nothing was staged behind: its first write was refused."""
+    core.committer.unstage(topic)
+    core.leave(topic)
+
+
 def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
     core.expire(topic)
     before = topic.config
@@ -81,6 +87,7 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
         topic.config = config
         # Durable up to here; the next write of class disk promises anew.
         topic.ceiling_seq = topic.head
+        topic.ask_seq = topic.ask_bytes = 0
         core.expire(topic)
         retention.evict(topic, core.segments.columns_or_none)
         core.recount(topic)

@@ -9,6 +9,8 @@ it; its next write opens it again and waits for one sync.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from topics.engine.commit import Op
 from topics.engine.core import Core, nothing
 from topics.engine.topic import Topic
@@ -17,26 +19,26 @@ from topics.storage import frames
 ALLOWANCE_MIN, ALLOWANCE_MAX = 64, 1 << 20
 BUSY_S = 1.0
 BYTES_EACH = 1024
+UNBOUNDED = 1 << 63
+LOOKS_MAX = 500
 
 
 def cover(core: Core, topic: Topic, last_seq: int, bytes_total: int) -> bool:
     """Makes sure that a ceiling above `last_seq` is on its way; True when the write must wait."""
-    now_s = core.clock.monotonic_s()
-    core.open_topics[topic.id] = now_s
+    if last_seq <= topic.ask_seq and bytes_total <= topic.ask_bytes:
+        return False
     tight = bool(topic.config.cap_bytes)
     over = last_seq > topic.ceiling_seq or (tight and bytes_total > topic.ceiling_bytes)
-    ahead = topic.ceiling_seq - last_seq
-    low = ahead < topic.allowance // 2 or (
-        tight and topic.ceiling_bytes - bytes_total < topic.allowance * BYTES_EACH // 2
-    )
-    if over or (low and last_seq > topic.asked_seq - topic.allowance // 2):
-        busy = now_s - topic.asked_s < BUSY_S
-        grown = topic.allowance * 4 if busy else ALLOWANCE_MIN
-        topic.allowance = min(max(grown, ALLOWANCE_MIN), ALLOWANCE_MAX)
-        topic.asked_s = now_s
-        seq = last_seq + topic.allowance
-        topic.asked_seq = seq
-        _raise(core, topic, seq, bytes_total + topic.allowance * BYTES_EACH)
+    now_s = core.clock.monotonic_s()
+    busy = now_s - topic.asked_s < BUSY_S
+    grown = topic.allowance * 4 if busy else ALLOWANCE_MIN
+    topic.allowance = allowance = min(max(grown, ALLOWANCE_MIN), ALLOWANCE_MAX)
+    topic.asked_s = now_s
+    # Ask again when half of what is asked for now is used up, well before anything has to wait.
+    topic.ask_seq = last_seq + allowance // 2
+    topic.ask_bytes = bytes_total + allowance * BYTES_EACH // 2 if tight else UNBOUNDED
+    core.open_topics[topic.id] = None
+    _raise(core, topic, last_seq + allowance, bytes_total + allowance * BYTES_EACH)
     return over
 
 
@@ -51,21 +53,29 @@ def _raise(core: Core, topic: Topic, seq: int, bytes_total: int) -> None:
 
 
 def close_idle(core: Core, idle_s: float) -> None:
-    """Closes topics that were not written for a while and have nothing on its way."""
+    """Closes topics that were not written for a while and have nothing on its way.
+
+    Looks at a bounded number of them, the ones it has not looked at for longest.
+    """
     now_s = core.clock.monotonic_s()
-    idle = [key for key, last_s in core.open_topics.items() if now_s - last_s >= idle_s]
-    for topic_id in idle:
+    waiting = core.open_topics
+    for topic_id in list(islice(waiting, LOOKS_MAX)):
+        del waiting[topic_id]
         topic = core.by_id.get(topic_id)
         if topic is None or topic.config.durability != "disk":
-            del core.open_topics[topic_id]
-        elif not topic.gated and topic.next_seq == topic.head + 1:
+            continue
+        if topic.head != topic.idle_head:
+            topic.idle_head, topic.idle_since_s = topic.head, now_s
+        quiet = not topic.gated and topic.next_seq == topic.head + 1
+        if quiet and now_s - topic.idle_since_s >= idle_s:
             close(core, topic)
-            del core.open_topics[topic_id]
+        else:
+            waiting[topic_id] = None
 
 
 def close(core: Core, topic: Topic) -> None:
     topic.ceiling_seq, topic.ceiling_bytes = topic.head, topic.bytes_total
-    topic.allowance = topic.asked_seq = 0
+    topic.allowance = topic.ask_seq = topic.ask_bytes = 0
     core.committer.stage(
         Op(
             topic, frames.CEILING, nothing, gated=False, first=topic.head,

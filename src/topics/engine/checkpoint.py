@@ -15,17 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import msgspec
-
 from topics.engine.block import Block
 from topics.engine.core import Core
 from topics.engine.topic import Topic
+from topics.errors import CorruptData
 from topics.storage import columns as columns_codec
 from topics.storage import snapshot, wal
 from topics.storage.columns import Columns
 from topics.storage.fs import join
-from topics.storage.segment import DEAD, Row, SegmentWriter
-from topics.storage.snapshot import Snapshot, TopicRecord
+from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
+from topics.storage.snapshot import Snapshot, SnapshotWriter, TopicRecord
 
 
 @dataclass(slots=True)
@@ -46,13 +45,21 @@ class Pass:
     next_epoch: int
     segments: set[int]
     garbage: list[int]
-    topics: list[msgspec.Raw] = field(default_factory=list)
+    writer: SnapshotWriter
+    captured: int = 0
     packed: SegmentWriter | None = None
-    pieces: list[Piece] = field(default_factory=list)
+    # By segment: a packed one stays open while a topic's own ones come and go.
+    pieces: dict[int, list[Piece]] = field(default_factory=dict)
 
 
 def checkpoint(core: Core) -> Iterator[None]:
-    """Takes a checkpoint; each step is a bounded piece of work."""
+    """Takes a checkpoint, then trims; each step is a bounded piece of work."""
+    yield from take(core)
+    yield from trim(core)
+
+
+def take(core: Core) -> Iterator[None]:
+    """Steps 1 to 4: everything so far is in segments and in a durable snapshot."""
     committer = core.committer
     committer.flush()
     for lane in committer.lanes:
@@ -67,6 +74,7 @@ def checkpoint(core: Core) -> Iterator[None]:
     run = Pass(
         [mark.number for mark in marks], core.next_topic_id, core.next_epoch,
         set(core.segments.live), list(core.segments.garbage),
+        SnapshotWriter(core.data.fs, core.data.snapshots, core.snapshot_number + 1),
     )  # fmt: skip
     for topic in topics:
         if not topic.dropped:
@@ -75,16 +83,13 @@ def checkpoint(core: Core) -> Iterator[None]:
         yield from _finish_segment(core, run, run.packed)
     for segment in list(core.segments.live.values()):
         if segment.unflagged:
-            core.segments.write_flags(segment)
-            yield
+            yield from core.in_background(core.segments.flag_writer(segment))
     taken = Snapshot(
         core.snapshot_number + 1, core.generation, run.positions, run.next_topic_id,
-        run.next_epoch, core.next_segment, sorted(run.segments), run.garbage, run.topics,
+        run.next_epoch, core.next_segment, sorted(run.segments), run.garbage,
     )  # fmt: skip
-    snapshot.write(core.data.fs, core.data.snapshots, taken)
+    yield from core.in_background(lambda: run.writer.finish(taken))
     core.snapshot_number = taken.number
-    yield
-    yield from trim(core)
 
 
 def capture(topic: Topic) -> TopicRecord:
@@ -105,13 +110,14 @@ def capture(topic: Topic) -> TopicRecord:
 
 def _seal_topic(core: Core, run: Pass, topic: Topic) -> Iterator[None]:
     settings = core.settings
-    run.topics.append(snapshot.encode_topic(capture(topic)))
+    run.writer.add(capture(topic))
+    run.captured += 1
     if topic.config.durability == "ephemeral":
         yield
         return
     blocks = [b for b in topic.blocks if b.segment is None and not b.is_ghost]
     if not blocks:
-        if len(run.topics) % 256 == 0:
+        if run.captured % 256 == 0:
             yield
         return
     blocks[-1].freeze()
@@ -121,7 +127,7 @@ def _seal_topic(core: Core, run: Pass, topic: Topic) -> Iterator[None]:
     written = 0
     for first, columns in _reblock(blocks, settings.block_bytes):
         row = writer.add(columns, topic_id=topic.id, epoch=topic.epoch, first=first, dead=None)
-        run.pieces.append(Piece(topic, row, columns))
+        run.pieces.setdefault(writer.number, []).append(Piece(topic, row, columns))
         written += len(columns.payload)
         yield
         if owns and written >= settings.segment_bytes:
@@ -192,16 +198,16 @@ def _growable(part: Columns) -> Columns:
 
 def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[None]:
     """Makes a segment durable and lets the topics use it."""
-    pieces, run.pieces = run.pieces, []
+    pieces = run.pieces.pop(writer.number, [])
     if writer is run.packed:
         run.packed = None
     if not pieces:
         writer.abandon()
         run.segments.discard(writer.number)
         return
-    yield
-    held = core.segments.adopt(writer.finish())
-    yield
+    finished: list[SegmentInfo] = []
+    yield from core.in_background(lambda: finished.append(writer.finish()))
+    held = core.segments.adopt(finished[0])
     for index, piece in enumerate(pieces):
         if not piece.topic.dropped:
             _switch(core, piece, held.number)
@@ -278,13 +284,22 @@ def _part(old: Block, first: int, stop: int) -> Block:
 
 
 def trim(core: Core) -> Iterator[None]:
-    """Removes log files, snapshots and segments that the two newest snapshots do not need."""
+    """Removes log files, snapshots and segments that the two newest snapshots do not need.
+
+    Segments go first: as long as a deleted record's bytes are there, so is the delete in the log.
+    """
     data = core.data
-    numbers = snapshot.numbers(data.fs, data.snapshots)
-    if len(numbers) < 2:
+    readable, unreadable = _summaries(core)
+    if len(readable) < 2:
         return
-    older = snapshot.read(data.fs, data.snapshots, numbers[1])
-    newest = snapshot.read(data.fs, data.snapshots, numbers[0])
+    newest, older = readable
+    needed = {*older.segments, *newest.segments}
+    for number in newest.garbage:
+        if number not in needed and number in core.segments.garbage:
+            core.segments.remove(number)
+            core.segments.garbage.remove(number)
+            yield
+    data.fs.sync_dir(data.segments)
     for name in data.fs.listdir(data.wal):
         parsed = wal.parse_file_name(name)
         if parsed is None:
@@ -296,14 +311,26 @@ def trim(core: Core) -> Iterator[None]:
         if spent:
             data.fs.unlink(join(data.wal, name))
             yield
-    needed = {*older.segments, *newest.segments}
-    for number in newest.garbage:
-        if number not in needed and number in core.segments.garbage:
-            core.segments.remove(number)
-            core.segments.garbage.remove(number)
-            yield
-    for number in numbers[2:]:
-        data.fs.unlink(join(data.snapshots, snapshot.file_name(number)))
-    for path in (data.wal, data.segments, data.snapshots):
+    for number in snapshot.numbers(data.fs, data.snapshots):
+        path = join(data.snapshots, snapshot.file_name(number))
+        if number in unreadable:
+            data.fs.rename(path, join(data.quarantine, snapshot.file_name(number)))
+            data.fs.sync_dir(data.quarantine)
+        elif number < older.number:
+            data.fs.unlink(path)
+    for path in (data.wal, data.snapshots):
         data.fs.sync_dir(path)
     yield
+
+
+def _summaries(core: Core) -> tuple[list[Snapshot], list[int]]:
+    """The two newest snapshots that can be read, and the numbers of those that can not."""
+    data, readable, unreadable = core.data, [], []
+    for number in snapshot.numbers(data.fs, data.snapshots):
+        try:
+            readable.append(snapshot.read_summary(data.fs, data.snapshots, number))
+        except CorruptData:
+            unreadable.append(number)
+        if len(readable) == 2:
+            break
+    return readable, unreadable

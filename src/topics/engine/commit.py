@@ -123,6 +123,11 @@ class Committer:
             topic.gated += 1
         self.lane_of(topic).staged.append(op)
 
+    def unstage(self, topic: Topic) -> None:
+        """Forgets what is staged for a topic that nobody was told of."""
+        lane = self.lane_of(topic)
+        lane.staged = [op for op in lane.staged if op.topic is not topic]
+
     def stage_aside(self, op: Op) -> None:
         """Stages a gated operation that nothing of its topic has to wait for."""
         op.aside = True
@@ -141,11 +146,6 @@ class Committer:
         op = Op(topic, frames.MARK, apply, gated=True, ticket=ticket)
         lane = self.lane_of(topic)
         lane.waiting.append((lane.waiting[-1][0], op))
-
-    def after(self, topic: Topic, ticket: Ticket, result: Any) -> None:
-        """Resolves a ticket when everything staged for the topic so far has been applied."""
-        self.flush()
-        self.apply_resident(topic, lambda: result, ticket)
 
     def flush(self) -> None:
         """Writes what is staged. Afterwards every ungated operation is applied."""

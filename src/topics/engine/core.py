@@ -23,9 +23,7 @@ SYSTEM = Topic(0, "", 0, TopicConfig())
 
 
 class Core:
-    def __init__(
-        self, data: DataDir, clock: Clock, settings: Settings, segments: Segments
-    ) -> None:
+    def __init__(self, data: DataDir, clock: Clock, settings: Settings, segments: Segments) -> None:
         self.data = data
         self.clock = clock
         self.settings = settings
@@ -46,8 +44,8 @@ class Core:
         self.unsealed_records = 0
         self.unsealed_bytes = 0
         self.idempotency_keys = 0
-        # Disk topics with an open ceiling, and when they were last written.
-        self.open_topics: dict[int, float] = {}
+        # Disk topics with an open ceiling, in the order in which they are looked at.
+        self.open_topics: dict[int, None] = {}
         # Topics whose tag index has work left over for maintenance.
         self.unfolded: set[int] = set()
         # Sealed blocks that are still in memory, oldest first.
@@ -56,6 +54,14 @@ class Core:
 
     def background(self, call: Callable[[], None]) -> background.Job:
         return background.start(call, in_thread=self.settings.threads)
+
+    def in_background(self, call: Callable[[], None]) -> Iterator[None]:
+        """Runs a blocking call beside the caller; raises what it raised."""
+        job = self.background(call)
+        while not job.done:
+            yield
+        job.result()
+        yield
 
     # -- topics ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from topics.engine.core import Core
+from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest
 from topics.types import DELETED, U64_MAX, convert
@@ -48,17 +49,31 @@ def parse_before(before_seq: object) -> int | None:
 def matching(core: Core, topic: Topic, match: Match, before: int) -> list[int]:
     """Live seqs below `before` whose tag matches; work in proportion to what matches."""
     index = core.tags_of(topic)
+    return sorted(
+        seq
+        for tag in _tags(index, match)
+        for seq in index.exact(tag)
+        if seq < before and is_live(topic, seq)
+    )
+
+
+def prune(topic: Topic, match: Match) -> None:
+    """Takes what is gone out of the index, so that the next delete does not look at it again."""
+    index = topic.tags
+    if index is None:
+        return
+    for tag in _tags(index, match):
+        index.forget(tag, [seq for seq in index.exact(tag) if is_live(topic, seq)])
+
+
+def _tags(index: TagIndex, match: Match) -> list[str]:
     text, is_prefix = match
-    tags = list(index.under(text)) if is_prefix else [text]
-    found = []
-    for tag in tags:
-        for seq in index.exact(tag):
-            if topic.floor <= seq < before and is_live(topic, seq):
-                found.append(seq)
-    return sorted(found)
+    return list(index.under(text)) if is_prefix else [text]
 
 
 def is_live(topic: Topic, seq: int) -> bool:
+    if seq < topic.floor:
+        return False
     position = topic.block_at(seq)
     if position >= len(topic.blocks):
         return False

@@ -26,24 +26,25 @@ from topics.engine.deletes import DeleteFrame
 from topics.engine.maintenance import Maintenance, write_mark
 from topics.engine.reading import View
 from topics.engine.recovery import Recovery
+from topics.engine.scrub import Scrubbed, scrub
 from topics.engine.segments import ColdMiss, Segments
 from topics.engine.topic import Topic
 from topics.engine.write import Batch, Request, decode_write, request_of
-from topics.errors import Closed, InvalidRequest, Poisoned, TopicNotFound
+from topics.errors import Closed, InvalidRequest, Poisoned, TopicNotFound, TopicsError
 from topics.settings import MIB, Settings, check
 from topics.storage import frames
 from topics.storage.datadir import DataDir
-from topics.storage.fs import Fs, OsFs, join, owner_name
+from topics.storage.fs import Fs, OsFs, join, make_directory, owner_name
 from topics.storage.tiers import open_store
 from topics.storage.wal import WalStats
 from topics.types import (
+    U64_MAX,
     Appended,
     Deleted,
     Page,
     Range,
     TopicConfig,
     TopicState,
-    U64_MAX,
     check_name,
     clamp,
     config_input,
@@ -110,7 +111,7 @@ class Engine:
         fs, clock = fs or OsFs(), clock or SystemClock()
         settings = check(settings or Settings())
         data = DataDir(fs, path)
-        fs.mkdir(path)
+        make_directory(fs, path)
         lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
         try:
             data.prepare()
@@ -128,8 +129,9 @@ class Engine:
         """Brings back the topics of class memory that were left for after readiness."""
         for topic_id in list(self._recovery.replay.deferred):
             self._finish_topic(topic_id)
-        # Recovered state is long-lived: a full collection over it would stop every caller.
-        gc.freeze()
+        if self.core.settings.gc_freeze:
+            gc.collect()
+            gc.freeze()
 
     def _finish_topic(self, topic_id: int) -> None:
         self._recovery.replay.finish_deferred(topic_id)
@@ -209,6 +211,13 @@ class Engine:
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
         self._guard(self._maintenance.checkpoint_now)
+
+    def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
+        """Erases from the disk what was deleted, evicted or expired so far."""
+        done = Scrubbed()
+        work = scrub(self.core, done, keep_aside=keep_aside)
+        self._guard(lambda: self._maintenance.finish(work))
+        return done
 
     def _guard(self, call: Callable[[], None]) -> None:
         """Runs a call that touches the log; after a failed sync leaves a note for the next start."""
@@ -311,9 +320,14 @@ class Engine:
             self._finish_topic(topic.id)
         if self._is_closed:
             raise Closed("the engine is closed")
-        append.append(
-            self.core, topic, batch, key=request.idempotency_key, created=created, ticket=ticket
-        )
+        try:
+            append.append(
+                self.core, topic, batch, key=request.idempotency_key, created=created, ticket=ticket
+            )
+        except TopicsError:
+            if created:
+                catalog.uncreate(self.core, topic)
+            raise
         return ticket
 
     def _create_for(self, name: str, request: Request) -> Topic:
@@ -326,9 +340,7 @@ class Engine:
             )
         return catalog.create(self.core, name, config, None)[0]
 
-    def delete(
-        self, name: str, *, before_seq: int | None = None, match: object = None
-    ) -> Deleted:
+    def delete(self, name: str, *, before_seq: int | None = None, match: object = None) -> Deleted:
         """Removes existing records for good: below a seq, by tag, or both. Silent for readers."""
         return self._wait(self.submit_delete(name, before_seq=before_seq, match=match))  # type: ignore[no-any-return]
 
@@ -350,6 +362,8 @@ class Engine:
 
         def apply() -> Deleted:
             deleted = deletes.apply_delete(core, topic, frame)
+            if predicate is not None:
+                deletes.prune(topic, predicate)
             return Deleted(
                 topic=topic.name, deleted=deleted, earliest_seq=topic.floor, head_seq=topic.head,
                 count=topic.live_count, bytes=topic.live_bytes,
@@ -378,7 +392,9 @@ class Engine:
             try:
                 return self.diff_now(name, **options)
             except ColdMiss as miss:
-                self.core.segments.columns_waiting(miss.block)
+                segments = self.core.segments
+                for block, columns in zip(miss.ahead, segments.fetch(miss.ahead), strict=True):
+                    segments.admit(block, columns)
 
     def diff_now(
         self,
@@ -395,7 +411,7 @@ class Engine:
         touch: bool = True,
     ) -> Page:
         """Like `diff`, but raises ColdMiss instead of waiting for the cold store."""
-        if not 0 <= from_seq <= U64_MAX:
+        if type(from_seq) is not int or not 0 <= from_seq <= U64_MAX:
             raise InvalidRequest("from_seq must be from 0 to 2^64 - 1")
         topic = self._topic(name)
         core = self.core
@@ -436,4 +452,3 @@ def _array(pieces: list[Any]) -> bytes:
         return b"[]"
     *head, last = pieces
     return b"".join([b"[", *head, last[:-1], b"]"])
-

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from topics.engine.account import Account
 from topics.engine.block import Block, ghost_block
@@ -13,86 +15,140 @@ from topics.engine.topic import FIRST, Topic
 from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
 from topics.storage import columns as columns_codec
+from topics.storage.datadir import DataDir
 from topics.storage.fs import join
 from topics.storage.segment import DEAD, FileBytes, Row
 from topics.storage.snapshot import Snapshot, TopicRecord
 
+# A block of a segment, with its delete flags.
+Held = tuple[Segment, Row, bytes]
+# What to do about seqs that no segment holds.
+Fill = Callable[[Topic, int, int], None]
 
-def load_snapshot(core: Core) -> Snapshot | None:
-    """Enters the newest readable snapshot into `core`; None when there never was one."""
-    data = core.data
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The snapshot that recovery starts from; `summary` is None when there never was one."""
+
+    summary: Snapshot | None
+    records: list[TopicRecord]
+    numbers: list[int]
+
+    @property
+    def is_newest(self) -> bool:
+        return self.summary is not None and self.summary.number == self.numbers[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Names in seg/ that the chosen snapshot does not know."""
+
+    # Unfinished, or finished after the newest snapshot: all of their records are in the log.
+    spent: list[str]
+    unknown: list[str]
+    next_segment: int
+
+
+def choose_snapshot(data: DataDir) -> Chosen:
+    """The newest readable snapshot; raises CorruptData when there are some and none is readable."""
     numbers = snapshot.numbers(data.fs, data.snapshots)
-    taken = None
     for number in numbers:
         try:
-            taken = snapshot.read(data.fs, data.snapshots, number)
-            break
+            summary, records = snapshot.read(data.fs, data.snapshots, number)
         except CorruptData:
             continue
-    if numbers and taken is None:
+        return Chosen(summary, records, numbers)
+    if numbers:
         raise CorruptData(
             "no snapshot can be read; nothing was changed. Restore from a backup, or run "
             "`topics repair --accept-loss`.",
             snapshots=numbers,
         )
-    _sort_out_segments(core, taken, is_newest=bool(numbers) and taken is not None
-                       and taken.number == numbers[0])  # fmt: skip
+    return Chosen(None, [], [])
+
+
+def load_snapshot(core: Core) -> Snapshot | None:
+    """Enters the newest readable snapshot into `core`; None when there never was one."""
+    chosen = choose_snapshot(core.data)
+    left = leftovers(core.data, chosen)
+    core.next_segment = max(core.next_segment, left.next_segment)
+    _clear_away(core.data, left)
+    enter_snapshot(core, chosen)
+    return chosen.summary
+
+
+def enter_snapshot(core: Core, chosen: Chosen) -> None:
+    """Enters the topics of a snapshot with their segments; changes nothing on the disk."""
+    taken = chosen.summary
     if taken is None:
-        return None
-    core.snapshot_number = numbers[0]
-    core.next_topic_id = taken.next_topic_id
-    core.next_epoch = taken.next_epoch
-    core.next_segment = max(core.next_segment, taken.next_segment)
-    rows: dict[int, list[tuple[Segment, Row, bytes]]] = defaultdict(list)
+        return
+    begin_from(core, taken, chosen.numbers[0])
+    if chosen.is_newest:
+        core.segments.garbage.extend(taken.garbage)
+    rows: dict[int, list[Held]] = defaultdict(list)
     for number in taken.segments:
-        held, flags = _open_segment(core, number)
+        held, flags = open_segment(core, number)
         for row in held.info.rows:
             dead = flags[row.flag_at : row.flag_at + row.count]
             rows[row.topic_id].append((held, row, dead))
-    for raw in taken.topics:
-        record = snapshot.decode_topic(raw)
-        _enter_topic(core, record, rows.pop(record.id, []))
-    # Segments of topics that are gone: nothing needs them.
+    for record in chosen.records:
+        enter_topic(core, record, rows.pop(record.id, []))
+    discard_unused(core)
+
+
+def begin_from(core: Core, taken: Snapshot, newest_number: int) -> None:
+    core.snapshot_number = newest_number
+    core.next_topic_id = taken.next_topic_id
+    core.next_epoch = taken.next_epoch
+    core.next_segment = max(core.next_segment, taken.next_segment)
+
+
+def discard_unused(core: Core) -> None:
+    """Segments of topics that are gone: nothing needs them."""
     for held in list(core.segments.live.values()):
         if held.left == 0:
             core.segments.discard(held)
-    return taken
 
 
-def _sort_out_segments(core: Core, taken: Snapshot | None, *, is_newest: bool) -> None:
-    """Removes what is known to be left over, sets aside what is not known.
+def leftovers(data: DataDir, chosen: Chosen) -> Leftovers:
+    """Sorts the names in seg/. What is not known to be left over counts as unknown.
 
-    A segment younger than the newest snapshot was never finished into one: all of its records are
-    still in the log. That is only known while the newest snapshot can be read.
+    A segment younger than the newest snapshot was never finished into one. That is only known
+    while the newest snapshot can be read.
     """
-    data = core.data
+    taken = chosen.summary
     known = set(taken.segments) | set(taken.garbage) if taken else set()
     young = taken.next_segment if taken else 1
-    moved = False
+    left = Leftovers([], [], 1)
+    next_segment = 1
     for name in data.fs.listdir(data.segments):
-        path = join(data.segments, name)
+        if name.endswith(".tmp"):
+            left.spent.append(name)
+            continue
         number = segment.parse_file_name(name)
         number = cold.parse_file_name(name) if number is None else number
-        if name.endswith(".tmp"):
-            data.fs.unlink(path)
-            continue
         if number is not None:
-            core.next_segment = max(core.next_segment, number + 1)
+            next_segment = max(next_segment, number + 1)
         if number in known:
             continue
-        if number is not None and number >= young and (is_newest or taken is None):
-            data.fs.unlink(path)
-        else:
-            data.fs.rename(path, join(data.quarantine, name))
-            moved = True
+        is_young = number is not None and number >= young
+        is_spent = is_young and (chosen.is_newest or taken is None)
+        (left.spent if is_spent else left.unknown).append(name)
+    return Leftovers(left.spent, left.unknown, next_segment)
+
+
+def _clear_away(data: DataDir, left: Leftovers) -> None:
+    """Removes what is known to be left over, sets aside what is not known."""
+    for name in left.spent:
+        data.fs.unlink(join(data.segments, name))
+    for name in left.unknown:
+        data.fs.rename(join(data.segments, name), join(data.quarantine, name))
     data.fs.sync_dir(data.segments)
-    if moved:
+    if left.unknown:
         data.fs.sync_dir(data.quarantine)
-    if taken is not None and is_newest:
-        core.segments.garbage.extend(taken.garbage)
 
 
-def _open_segment(core: Core, number: int) -> tuple[Segment, bytes]:
+def open_segment(core: Core, number: int) -> tuple[Segment, bytes]:
     data = core.data
     path = join(data.segments, segment.file_name(number))
     if data.fs.exists(path):
@@ -113,9 +169,10 @@ def _open_segment(core: Core, number: int) -> tuple[Segment, bytes]:
     )
 
 
-def _enter_topic(
-    core: Core, record: TopicRecord, rows: list[tuple[Segment, Row, bytes]]
-) -> None:
+def enter_topic(
+    core: Core, record: TopicRecord, rows: list[Held], fill: Fill | None = None
+) -> Topic:
+    """A topic as a snapshot has it. `fill` is told of seqs that are nowhere; without it, raises."""
     topic = Topic(record.id, record.name, record.epoch, record.config)
     topic.config_version = record.config_version
     topic.head, topic.next_seq = record.head, record.head + 1
@@ -131,13 +188,21 @@ def _enter_topic(
         for digest, first, count, ts in record.keys:
             topic.keys.add(digest, first, count, ts)
         core.idempotency_keys += len(topic.keys)
-    blocks = [_block(core, topic, *row) for row in rows if _wanted(topic, row[1])]
+    gone = {first: last for first, last, _ in record.ghosts}
+    blocks = [
+        _block(core, topic, held, row, dead)
+        for held, row, dead in rows
+        # A run that is all deleted may still stand in a segment that others keep.
+        if _wanted(topic, row) and gone.get(row.first, 0) < row.stop - 1
+    ]
     ghosts = [ghost_block(first, last - first + 1, ts) for first, last, ts in record.ghosts]
     topic.blocks = sorted([*blocks, *ghosts], key=FIRST)
     core.enter(topic)
-    _check_cover(topic)
+    for first, last in list(uncovered(topic)):
+        (fill or _refuse)(topic, first, last)
     topic.settle(core.segments.columns_or_none)
     core.recount(topic)
+    return topic
 
 
 def _wanted(topic: Topic, row: Row) -> bool:
@@ -170,19 +235,22 @@ def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Bl
     return block
 
 
-def _check_cover(topic: Topic) -> None:
-    """Every seq from the floor to the head is in a block or in a hole: nothing is silently gone."""
+def uncovered(topic: Topic) -> Iterator[tuple[int, int]]:
+    """The ranges from the floor to the head that are in no block and in no hole."""
     at = topic.floor
-    holes = list(topic.holes or ())
-    blocks = list(topic.blocks)
-    while at <= topic.head:
-        if holes and holes[0][0] <= at:
-            at = max(at, holes.pop(0)[1] + 1)
-        elif blocks and blocks[0].first <= at:
-            at = max(at, blocks.pop(0).stop)
-        else:
-            raise CorruptData(
-                f"topic {topic.name}: no segment holds seq {at}; nothing was changed. Restore from "
-                "a backup, or run `topics repair --accept-loss`.",
-                topic=topic.name, seq=at,
-            )  # fmt: skip
+    spans = [(first, last) for first, last, _ in topic.holes or ()]
+    spans.extend((block.first, block.stop - 1) for block in topic.blocks)
+    for first, last in sorted(spans):
+        if first > at:
+            yield at, first - 1
+        at = max(at, last + 1)
+    if at <= topic.head:
+        yield at, topic.head
+
+
+def _refuse(topic: Topic, first: int, last: int) -> None:
+    raise CorruptData(
+        f"topic {topic.name}: no segment holds seqs {first} to {last}; nothing was changed. "
+        "Restore from a backup, or run `topics repair --accept-loss`.",
+        topic=topic.name, first=first, last=last,
+    )  # fmt: skip

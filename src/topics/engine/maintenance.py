@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from functools import partial
 
 from topics.engine import background, ceilings, relocation
 from topics.engine.checkpoint import checkpoint
-from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.commit import Op
+from topics.engine.core import SYSTEM, Core, nothing
+from topics.engine.deletes import is_live
 from topics.engine.topic import Topic
 from topics.storage import frames
 
@@ -52,6 +55,12 @@ class Maintenance:
         self._begin_checkpoint()
         self._drain()
 
+    def finish(self, work: Iterator[None]) -> None:
+        """Takes other sliced work to its end, behind what runs already."""
+        self._drain()
+        self._running = work
+        self._drain()
+
     def _drain(self) -> None:
         while self.run(1.0):
             background.pause()
@@ -78,6 +87,10 @@ class Maintenance:
             self._begin_checkpoint()
         core.committer.flush()
         core.committer.poll()
+        if settings.gc_freeze:
+            # Only what is young is looked at; what survived it is taken for long-lived.
+            gc.collect(1)
+            gc.freeze()
 
     def _wants_checkpoint(self, now_s: float) -> bool:
         """The three seal triggers: bytes, records, age."""
@@ -96,7 +109,7 @@ class Maintenance:
         if tags is None:
             return True
         if tags.entries > 2 * topic.live_count + 1024 and self._running is None:
-            self._running = tags.sweep(topic.floor)
+            self._running = tags.sweep(partial(is_live, topic))
         return tags.fold(FOLD_KEYS)
 
     def _sync_inline(self, now_s: float) -> None:

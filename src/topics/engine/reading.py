@@ -9,10 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
 from topics.engine.block import Block
+from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.storage.columns import Columns, Payload
 from topics.types import REASONS, SEQ_BASE, Tombstone
@@ -20,6 +22,9 @@ from topics.types import REASONS, SEQ_BASE, Tombstone
 _DATA = b',"data":'
 _META = b',"meta":{'
 _ENCODER = msgspec.json.Encoder()
+# A fetch from the cold store costs as much for a small piece as for this many bytes.
+AHEAD_BYTES_MAX = 4 * 1024 * 1024
+AHEAD_BLOCKS_MAX = 64
 
 # Columns of a block for a read; raises ColdMiss when they have to be fetched first.
 LoadNow = Callable[[Block], Columns]
@@ -113,7 +118,11 @@ def collect(
             at = stop
             out.cursor = at - 1
             continue
-        columns = load_now(block)
+        try:
+            columns = load_now(block)
+        except ColdMiss as miss:
+            miss.ahead = _ahead(topic, index - 1)
+            raise
         for start, end in block.live_runs(at - block.first, stop - block.first):
             end = min(end, start + left)
             base = columns.start(start)
@@ -133,9 +142,21 @@ def collect(
     return out
 
 
-def _append_run(
-    pieces: list[Payload], columns: Columns, start: int, end: int, view: View
-) -> int:
+def _ahead(topic: Topic, index: int) -> list[Block]:
+    """The block at `index` and its neighbours in the same segment: a reader will want them next."""
+    blocks = [topic.blocks[index]]
+    room = AHEAD_BYTES_MAX - blocks[0].size
+    for block in islice(topic.blocks, index + 1, index + 1 + AHEAD_BLOCKS_MAX):
+        before = blocks[-1].row
+        beside = block.row is not None and before is not None and block.row.offset == before.end
+        if block.segment is not blocks[0].segment or not beside or block.size > room:
+            break
+        room -= block.size
+        blocks.append(block)
+    return blocks
+
+
+def _append_run(pieces: list[Payload], columns: Columns, start: int, end: int, view: View) -> int:
     """Adds the records [start, end), as one slice where nothing has to be cut; returns how many."""
     drops = bool(view.nodes) and columns.nodes is not None
     cuts = (

@@ -26,10 +26,9 @@ from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.inventory import load_snapshot
 from topics.engine.replay import Replay
 from topics.engine.topic import Topic
-from topics.errors import CorruptData
 from topics.storage import frames, wal_reader
 from topics.storage.frames import Groups, Mark
-from topics.storage.snapshot import Snapshot
+from topics.storage.prefetch import Prefetch
 from topics.storage.wal import Shard, WalStats
 from topics.storage.wal_reader import Timeline
 from topics.types import CRASH, EVICTED, RESTART
@@ -64,53 +63,36 @@ class Recovery:
         yield 0.1
         self.replay = Replay(self.core)
         lines = wal_reader.list_timelines(self.data)
-        wanted = list(self._wanted(snapshot, lines))
+        wanted = wal_reader.wanted(snapshot, lines)
+        paths = [f.path for line, first in wanted for f in line.files if f.number >= first]
+        read = Prefetch(self.data.fs, paths, threads=self.core.settings.threads)
         clean: dict[tuple[int, int], bool] = {}
         for index, (line, first_number) in enumerate(wanted):
             self.replay.is_clean = False
-            for groups in self._read(line, first_number):
+            for groups in self._read(line, first_number, read):
                 self.replay.groups(groups, line.generation)
                 self.progress = 0.1 + 0.8 * index / len(wanted)
                 yield self.progress
             clean[line.generation, line.shard] = self.replay.is_clean
             if line.damage is not None:
                 wal_reader.cut(self.data, line.damage)
-        self._judge([line for line, _ in wanted], clean)
+        read.close()
+        self.judge([line for line, _ in wanted], clean)
         generation = max([snapshot.generation if snapshot else 0, *(x.generation for x in lines)])
-        self._open_log(generation + 1)
+        self.open_log(generation + 1)
         yield 0.95
         self._copy_tails()
-        self._settle_losses()
-        self._finish()
+        self.settle_losses()
+        self.finish()
         yield 1.0
 
-    def _wanted(
-        self, snapshot: Snapshot | None, lines: list[Timeline]
-    ) -> Iterator[tuple[Timeline, int]]:
-        """The timelines to replay, each with its first file; raises CorruptData for a missing one."""
-        base = snapshot.generation if snapshot else 1
-        present = {(line.generation, line.shard): line for line in lines}
-        if snapshot is not None:
-            for shard, number in enumerate(snapshot.positions):
-                line = present.get((base, shard))
-                if line is None or number not in [f.number for f in line.files]:
-                    raise CorruptData(
-                        f"log file {number} of shard {shard} in generation {base} is missing; "
-                        "the newest snapshot needs it",
-                    )
-        elif lines and lines[0].generation != 1:
-            raise CorruptData("the log does not start at its beginning and there is no snapshot")
-        for line in lines:
-            if line.generation == base and snapshot is not None:
-                yield line, snapshot.positions[line.shard]
-            elif line.generation >= base:
-                yield line, 1
-
-    def _read(self, line: Timeline, first_number: int) -> Iterator[Groups]:
+    def _read(self, line: Timeline, first_number: int, read: Prefetch) -> Iterator[Groups]:
         """The groups of a timeline; remembers those that no mark covers."""
         kept: list[tuple[int, Groups]] = []
         number = first_number
-        for groups in wal_reader.read_timeline(self.data, line, first_number=first_number):
+        for groups in wal_reader.read_timeline(
+            self.data, line, first_number=first_number, read=read
+        ):
             yield groups
             kept.append((number, groups))
             number += 1
@@ -123,7 +105,7 @@ class Recovery:
                 first = int((groups.frame_group < fresh[0]).sum())
                 self._tails.append(Tail(groups, first))
 
-    def _judge(self, lines: list[Timeline], clean: dict[tuple[int, int], bool]) -> None:
+    def judge(self, lines: list[Timeline], clean: dict[tuple[int, int], bool]) -> None:
         """Whether anything acknowledged may be gone, from the last session that became ready."""
         session = self.replay.recovered_generation
         mine = [line for line in lines if line.generation == session]
@@ -141,7 +123,7 @@ class Recovery:
 
     # -- the new generation ------------------------------------------------------------------
 
-    def _open_log(self, generation: int) -> None:
+    def open_log(self, generation: int) -> None:
         core, settings = self.core, self.core.settings
         core.generation = generation
         shards = [
@@ -180,7 +162,7 @@ class Recovery:
                 )
         self._tails.clear()
 
-    def _settle_losses(self) -> None:
+    def settle_losses(self) -> None:
         for topic in list(self.core.by_id.values()):
             durability = topic.config.durability
             if durability == "disk" and self._lost_possible:
@@ -190,7 +172,7 @@ class Recovery:
             elif durability == "ephemeral":
                 self._lose_resident(topic)
             if topic.ceiling_seq > topic.head:
-                self.core.open_topics[topic.id] = self.core.clock.monotonic_s()
+                self.core.open_topics[topic.id] = None
 
     def _lose_tail(self, topic: Topic) -> None:
         missing = topic.ceiling_seq - topic.head
@@ -228,11 +210,9 @@ class Recovery:
     def _renew_epoch(self, topic: Topic) -> None:
         topic.epoch = self.core.next_epoch
         self.core.next_epoch += 1
-        self.core.committer.stage(
-            Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch)
-        )
+        self.core.committer.stage(Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch))
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         committer = self.core.committer
         committer.sync()
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))

@@ -37,10 +37,7 @@ def _move(core: Core, held: Segment) -> Iterator[None]:
     segments.write_flags(held)
     name = codec.file_name(held.number)
     path = join(data.segments, name)
-    job = core.background(lambda: _copy(core, path, name))
-    while not job.done:
-        yield
-    job.result()
+    yield from core.in_background(lambda: _copy(core, path, name))
     if held.number not in segments.live:
         return
     # Deletes made during the copy are in the hot file's flag area by now, or still in memory.

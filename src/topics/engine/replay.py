@@ -68,10 +68,14 @@ class Replay:
         for index, (topic_id, kind) in enumerate(zip(ids, kind_of, strict=True)):
             first, stop = bounds[index], bounds[index + 1]
             if topic_id == 0:
-                self._system(kind, groups, first, generation)
+                # The last of a run counts: a clean mark may follow an idle one.
+                self._system(kind, groups, stop - 1, generation)
                 continue
             topic = self.core.by_id.get(topic_id)
-            if topic is not None and self._defers(topic, kind):
+            if kind == frames.CONFIGURE:
+                # The class may change with it, and what was lost is judged by the class.
+                self.finish_deferred(topic_id)
+            elif topic is not None and self._defers(topic, kind):
                 self.deferred.setdefault(topic_id, []).append((groups, first, stop))
                 continue
             self.apply(topic_id, kind, groups, first, stop)
@@ -157,7 +161,9 @@ class Replay:
         first, count, ts = int(row["first"]), int(row["count"]), int(row["ts"])
         at = int(groups.cols_at[index])
         raw = groups.raw[at : at + int(row["cols"])]
-        columns, key = columns_codec.decode(int(row["flags"]), count, raw, payload(groups, index), ts)
+        columns, key = columns_codec.decode(
+            int(row["flags"]), count, raw, payload(groups, index), ts
+        )
         if key:
             topic.keys = topic.keys or Keys()
             self.core.idempotency_keys -= len(topic.keys)

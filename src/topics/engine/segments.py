@@ -8,6 +8,7 @@ the caller fetches it where waiting is allowed and tries again.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from topics.engine.block import Block
@@ -23,11 +24,14 @@ OPEN_FILES_MAX = 128
 
 
 class ColdMiss(Exception):
-    """A read needs a block that only the cold store has."""
+    """A read needs a block that only the cold store has.
+
+    `ahead` is that block and those behind it that are worth fetching with it.
+    """
 
     def __init__(self, block: Block) -> None:
         super().__init__("block is in the cold store")
-        self.block = block
+        self.ahead = [block]
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class Segment:
 
 
 class StoreBytes:
+    """A segment in a cold store."""
+
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._name = name
@@ -59,6 +65,20 @@ class StoreBytes:
 
     def size(self) -> int:
         return self._store.size(self._name)
+
+
+class HeldBytes:
+    """A part of a segment that is in memory already."""
+
+    def __init__(self, raw: bytes, start: int) -> None:
+        self._raw = raw
+        self._start = start
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self._raw[offset - self._start : offset - self._start + length]
+
+    def size(self) -> int:
+        return self._start + len(self._raw)
 
 
 class Segments:
@@ -102,18 +122,22 @@ class Segments:
         """Like `columns`, but waits for the cold store."""
         try:
             return self.columns(block)
-        except ColdMiss:
-            columns = self.fetch(block)
+        except ColdMiss as miss:
+            columns = self.fetch(miss.ahead)[0]
             self.admit(block, columns)
             return columns
 
-    def fetch(self, block: Block) -> Columns:
-        """Reads a cold block from its store. Touches no shared state: safe in any thread."""
-        segment, row = block.segment, block.row
-        if segment is None or row is None or self.store is None:
+    def fetch(self, ahead: list[Block]) -> list[Columns]:
+        """Reads neighbouring cold blocks with one request. Safe in any thread: shares nothing."""
+        segment = ahead[0].segment
+        rows = [block.row for block in ahead if block.row is not None]
+        if segment is None or self.store is None or len(rows) != len(ahead):
             raise CorruptData("block has no segment in the cold store")
-        source = StoreBytes(self.store, codec.file_name(segment.number))
-        return codec.read_block(source, row, segment.number)
+        name = codec.file_name(segment.number)
+        start = rows[0].offset
+        raw = self.store.get_range(name, start, rows[-1].end - start)
+        held = HeldBytes(raw, start)
+        return [codec.read_block(held, row, segment.number) for row in rows]
 
     def admit(self, block: Block, columns: Columns) -> None:
         self._cache[id(block)] = (block, columns)
@@ -169,10 +193,11 @@ class Segments:
 
     def write_flags(self, segment: Segment) -> None:
         """Makes the deletes of sealed records durable in the segment itself."""
-        if not segment.unflagged:
-            return
+        if segment.unflagged:
+            self.flag_writer(segment)()
+
+    def flag_writer(self, segment: Segment) -> Callable[[], None]:
+        """The call that writes the flags due now; it may run in another thread."""
         indexes, segment.unflagged = segment.unflagged, []
-        if segment.is_cold:
-            cold_codec.add_flags(self.fs, self.directory, segment.info, indexes)
-        else:
-            codec.write_flags(self.fs, self.directory, segment.info, indexes)
+        write = cold_codec.add_flags if segment.is_cold else codec.write_flags
+        return lambda: write(self.fs, self.directory, segment.info, indexes)

@@ -7,7 +7,7 @@ swept when they outnumber the live records, a slice at a time.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from sortedcontainers import SortedList
@@ -75,14 +75,15 @@ class TagIndex:
         if tag in self._sorted:
             self._sorted.remove(tag)
 
-    def sweep(self, floor: int) -> Iterator[None]:
-        """Drops every entry below `floor`; yields now and then so that the work can be sliced."""
+    def sweep(self, is_live: Callable[[int], bool]) -> Iterator[None]:
+        """Drops every entry that is gone; yields now and then so that the work can be sliced."""
         for step, tag in enumerate(list(self._seqs)):
             if step % 512 == 0:
                 yield
             seqs = self.exact(tag)
-            if seqs and seqs[0] < floor:
-                self.forget(tag, [seq for seq in seqs if seq >= floor])
+            kept = [seq for seq in seqs if is_live(seq)]
+            if len(kept) < len(seqs):
+                self.forget(tag, kept)
 
 
 def _utf8(tag: str) -> bytes:

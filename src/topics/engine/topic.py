@@ -47,9 +47,9 @@ Hole = tuple[int, int, int]
 
 class Topic:
     __slots__ = (
-        "account", "allowance", "asked_s", "asked_seq", "blocks", "bytes_total", "ceiling_bytes",
+        "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total", "ceiling_bytes",
         "ceiling_seq", "config", "config_version", "counted_bytes", "dropped", "epoch", "floor",
-        "gated", "head", "holes", "id", "keys", "last_read_ts", "last_ts", "last_write_ts",
+        "gated", "head", "holes", "id", "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "tags",
         "unsealed_bytes", "unsealed_records", "unsealed_since_s", "untagged",
     )  # fmt: skip
@@ -80,7 +80,12 @@ class Topic:
         # How far the next ceiling goes ahead, and when the last one was asked for.
         self.allowance = 0
         self.asked_s = 0.0
-        self.asked_seq = 0
+        # Beyond these the next ceiling is asked for.
+        self.ask_seq = 0
+        self.ask_bytes = 0
+        # The head when it last moved, as seen by the idle check, and since when.
+        self.idle_head = -1
+        self.idle_since_s = 0.0
         # Operations of this topic that wait for a sync; later ones must not overtake them.
         self.gated = 0
         self.keys: Keys | None = None

@@ -75,17 +75,19 @@ class Columns:
         assert isinstance(payload, bytearray)
         before, shift = len(self.ends), len(payload)
         payload += other.payload
-        if shift:
-            self.ends.extend([end + shift for end in other.ends])
+        added = len(other.ends)
+        if added == 1:
+            self.ends.append(len(payload))
         else:
-            self.ends.extend(other.ends)
+            self.ends.extend([end + shift for end in other.ends] if shift else other.ends)
         for at, ts in zip(other.times_at, other.times, strict=True):
             if not self.times or self.times[-1] != ts:
                 self.times_at.append(before + at)
                 self.times.append(ts)
-        added = len(other.ends)
-        self.nodes = _joined(self.nodes, before, other.nodes, added)
-        self.tags = _joined(self.tags, before, other.tags, added)
+        if self.nodes is not None or other.nodes is not None:
+            self.nodes = _joined(self.nodes, before, other.nodes, added)
+        if self.tags is not None or other.tags is not None:
+            self.tags = _joined(self.tags, before, other.tags, added)
         if self.metas is not None or other.metas is not None:
             self.metas = self.metas or bytearray(before)
             self.metas += other.metas or bytes(added)
@@ -116,12 +118,9 @@ def single_time(payload: Payload, ends: array[int], ts: int) -> Columns:
 
 def _joined(
     left: list[str | None] | None, before: int, right: list[str | None] | None, added: int
-) -> list[str | None] | None:
-    if left is None and right is None:
-        return None
-    joined: list[str | None] = []
-    joined.extend(left if left is not None else [None] * before)
-    joined.extend(right if right is not None else [None] * added)
+) -> list[str | None]:
+    joined: list[str | None] = [None] * before if left is None else left
+    joined.extend([None] * added if right is None else right)
     return joined
 
 
@@ -163,9 +162,7 @@ def decode(
         raise CorruptData(f"columns do not decode: {error}") from None
 
 
-def _decode(
-    flags: int, count: int, raw: bytes, payload: Payload, ts: int
-) -> tuple[Columns, bytes]:
+def _decode(flags: int, count: int, raw: bytes, payload: Payload, ts: int) -> tuple[Columns, bytes]:
     at = 0
     ends = array("I", [len(payload)])
     if flags & ENDS:

@@ -18,7 +18,7 @@ import json
 
 from topics.errors import FormatMismatch
 from topics.storage.frames import FORMAT_VERSION
-from topics.storage.fs import Fs, join, opened, read_all, write_atomically
+from topics.storage.fs import Fs, join, make_directory, opened, read_all, write_atomically
 
 
 class DataDir:
@@ -32,8 +32,8 @@ class DataDir:
         self.quarantine = join(root, "quarantine")
 
     def prepare(self) -> None:
-        """Creates what is missing and checks the version; raises FormatMismatch."""
-        self.fs.mkdir(self.root)
+        """Creates what is missing, durably, and checks the version; raises FormatMismatch."""
+        make_directory(self.fs, self.root)
         for path in (self.wal, self.segments, self.snapshots, self.broken, self.quarantine):
             self.fs.mkdir(path)
         format_path = join(self.root, "FORMAT")
@@ -42,6 +42,8 @@ class DataDir:
             write_atomically(self.fs, self.root, "FORMAT", text.encode())
             return
         self.check_format()
+        # A process that was killed may have left names here that no sync has covered yet.
+        self.fs.sync_dir(self.root)
 
     def check_format(self) -> None:
         raw = read_all(self.fs, join(self.root, "FORMAT"))

@@ -43,9 +43,7 @@ ENTRY_DTYPE = np.dtype(
 FILE = struct.Struct("<8sQIQIIIQ64s")
 
 # Kinds of frames. The numbers are on disk.
-APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(
-    1, 12
-)
+APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
 KIND_NAMES = {
     APPEND: "append", CREATE: "create", CONFIGURE: "configure", DROP: "drop", DELETE: "delete",
     FLOOR: "floor", CEILING: "ceiling", HOLE: "hole", EPOCH: "epoch",
@@ -54,6 +52,8 @@ KIND_NAMES = {
 
 assert GROUP.size == 64
 assert ENTRY.size == ENTRY_DTYPE.itemsize == 40
+
+_ZEROS = bytes(SECTOR)
 
 checksum = xxhash.xxh3_64_intdigest
 
@@ -101,24 +101,19 @@ def encode_group(
     entries: list[bytes],
     columns: list[bytes],
     payloads: list[bytes],
+    end: int,
     synced_file: int,
     synced_upto: int,
     now_ms: int,
 ) -> bytearray:
-    body = bytearray(GROUP.size)
-    body += b"".join(entries)
-    cols_at = len(body)
-    if columns:
-        body += b"".join(columns)
-    payload_at = len(body)
-    for payload in payloads:
-        body += payload
-    end = len(body)
-    body += bytes(-end % SECTOR)
-    GROUP.pack_into(
-        body, 0, GROUP_MAGIC, 0, file_id, first_lsn, len(entries), payload_at - cols_at,
-        end - payload_at, synced_file, synced_upto, now_ms,
+    """The bytes of one group, `end` of them without the padding."""
+    cols_bytes = sum(map(len, columns))
+    payload_bytes = end - GROUP.size - ENTRY.size * len(entries) - cols_bytes
+    head = GROUP.pack(
+        GROUP_MAGIC, 0, file_id, first_lsn, len(entries), cols_bytes, payload_bytes, synced_file,
+        synced_upto, now_ms,
     )  # fmt: skip
+    body = bytearray().join([head, *entries, *columns, *payloads, _ZEROS[: -end % SECTOR]])
     with memoryview(body) as view:
         struct.pack_into("<Q", body, 8, checksum(view[16:end]))
     return body
@@ -140,8 +135,8 @@ class Groups:
     """The valid groups at the start of one file, as columns.
 
     `frames` is the table of all frames; `cols_at` and `payload_at` are byte offsets in `raw`.
-    `end` is where the first invalid group starts; `stray_mark` is the highest mark found in any
-    valid group of the file, before or behind the damage.
+    `end` is where the first invalid group starts; `mark` is the highest mark found in any valid
+    group of the file, before or behind the damage.
     """
 
     raw: bytes
@@ -156,19 +151,31 @@ class Groups:
     damaged: bool
 
 
-def scan_groups(raw: bytes, file_id: int) -> Groups:
-    """Finds the longest valid prefix of groups and the highest mark anywhere in the file.
+def claimed_file_ids(raw: bytes) -> list[int]:
+    """The file ids in everything that looks like a group, in order; nothing of it is checked."""
+    found = _candidates(raw)[1]
+    return list(dict.fromkeys(found[:, 2].tolist()))
 
-    Works in columns over all candidate sectors, because a log of single writes has one group for
-    each record and must still be read at hundreds of thousands a second.
-    """
+
+def _candidates(raw: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """Offsets and header words of the sectors that begin with the magic of a group."""
     usable = len(raw) // SECTOR * SECTOR
     sectors = np.frombuffer(raw, dtype=np.uint8, count=usable).reshape(-1, SECTOR)
     words = sectors[:, :64].copy().view("<u8")
-    magic = np.frombuffer(GROUP_MAGIC, dtype="<u8")[0]
-    found = np.flatnonzero((words[:, 0] == magic) & (words[:, 2] == np.uint64(file_id)))
-    head = words[found]
-    starts = found.astype(np.int64) * SECTOR
+    found = np.flatnonzero(words[:, 0] == np.frombuffer(GROUP_MAGIC, dtype="<u8")[0])
+    return found.astype(np.int64) * SECTOR, words[found]
+
+
+def scan_groups(raw: bytes, file_id: int, *, beyond_damage: bool = False) -> Groups:
+    """Finds the longest valid prefix of groups and the highest mark anywhere in the file.
+
+    With `beyond_damage` every valid group counts, wherever it stands: for repair only. Works in
+    columns over all candidate sectors, because a log of single writes has one group for each
+    record and must still be read at hundreds of thousands a second.
+    """
+    starts, head = _candidates(raw)
+    own = np.flatnonzero(head[:, 2] == np.uint64(file_id))
+    starts, head = starts[own], head[own]
     sizes = head[:, 4:6].copy().view("<u4").reshape(-1, 4).astype(np.int64)
     frames, cols, payload, synced_file = sizes[:, 0], sizes[:, 1], sizes[:, 2], sizes[:, 3]
     lengths = GROUP.size + frames * ENTRY.size + cols + payload
@@ -176,10 +183,10 @@ def scan_groups(raw: bytes, file_id: int) -> Groups:
     chained = _prefix(starts, lengths, valid)
     mark = _highest(synced_file[valid], head[valid, 6])
     end = SECTOR if chained == 0 else int(padded(int(starts[chained - 1] + lengths[chained - 1])))
-    keep = slice(0, chained)
-    table, group_of, cols_at, payload_at = _tables(
-        raw, starts[keep], frames[keep], cols[keep]
-    )
+    keep: slice | npt.NDArray[np.int64] = slice(0, chained)
+    if beyond_damage:
+        keep = np.flatnonzero(valid)
+    table, group_of, cols_at, payload_at = _tables(raw, starts[keep], frames[keep], cols[keep])
     # Bytes behind the end that are not zero, or a valid group there, mean that something was torn.
     damaged = bool(valid[chained:].any()) or any(raw[end : end + SECTOR])
     return Groups(
@@ -245,9 +252,7 @@ def _tables(
     cols_base = starts + GROUP.size + frames * ENTRY.size
     cols_at = cols_base[group_of] + _within(table["cols"].astype(np.int64), first, group_of)
     payload_base = cols_base + cols
-    payload_at = payload_base[group_of] + _within(
-        table["size"].astype(np.int64), first, group_of
-    )
+    payload_at = payload_base[group_of] + _within(table["size"].astype(np.int64), first, group_of)
     return table, group_of, cols_at, payload_at
 
 

@@ -179,24 +179,40 @@ class OsFs:
 
     def lock(self, path: str, owner: str) -> OsLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip() or "another process"
-            os.close(fd)
-            raise DirectoryLocked(
-                f"data directory {os.path.dirname(path)!r} is in use by {holder}; "
-                "stop that process or choose another directory",
-                owner=holder,
-            ) from None
+        _flock(fd, path, fcntl.LOCK_EX)
         os.ftruncate(fd, 0)
         os.pwrite(fd, owner.encode(), 0)
+        return OsLock(fd)
+
+    def lock_shared(self, path: str) -> OsLock | None:
+        """Keeps owners away while somebody looks, and changes nothing; None without a lock file.
+
+        Raises DirectoryLocked when there is an owner.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        _flock(fd, path, fcntl.LOCK_SH)
         return OsLock(fd)
 
     def boot_id(self) -> str:
         with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as source:
             return source.read().strip()
         return "unknown"
+
+
+def _flock(fd: int, path: str, kind: int) -> None:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip() or "another process"
+        os.close(fd)
+        raise DirectoryLocked(
+            f"data directory {os.path.dirname(path)!r} is in use by {holder}; "
+            "stop that process or choose another directory",
+            owner=holder,
+        ) from None
 
 
 def owner_name() -> str:
@@ -206,6 +222,24 @@ def owner_name() -> str:
 
 def join(*parts: str) -> str:
     return os.path.join(*parts)
+
+
+def make_directory(fs: Fs, path: str) -> None:
+    """Creates a directory with its missing parents and makes their names durable.
+
+    One that exists is synced too: whoever made it may have died before its own sync.
+    """
+    parent = os.path.dirname(path.rstrip("/")) or ("/" if path.startswith("/") else ".")
+    existed = fs.exists(path)
+    if not existed and not fs.exists(parent):
+        make_directory(fs, parent)
+    fs.mkdir(path)
+    try:
+        fs.sync_dir(parent)
+    except PermissionError:
+        # A parent that we may not read was made, and is kept, by somebody else.
+        if not existed:
+            raise
 
 
 @contextlib.contextmanager

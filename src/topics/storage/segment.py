@@ -29,6 +29,7 @@ from topics.storage.fs import File, Fs, join, opened
 DEAD = 0xD5
 SEGMENT_MAGIC = b"TOPSEG\x00\x01"
 VERSION = 1
+BUFFER_BYTES = 256 * 1024
 # magic, checksum of the rest and the table, version, rows, number, table offset, flag bytes
 HEADER = struct.Struct("<8sQIIQQQ")
 # topic id, flags, epoch, first seq, count, offset, columns bytes, payload bytes, first time,
@@ -56,6 +57,11 @@ class Row:
     @property
     def stop(self) -> int:
         return self.first + self.count
+
+    @property
+    def end(self) -> int:
+        """The byte behind the block."""
+        return self.offset + self.cols_bytes + self.payload_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,8 @@ class SegmentWriter:
         self._file: File = fs.open(self._temporary, create=True)
         self._file.truncate(0)
         self._offset = SECTOR
+        # Blocks of many small topics go out together.
+        self._buffer = bytearray()
         self._rows: list[Row] = []
         self._flags = bytearray()
 
@@ -126,14 +134,21 @@ class SegmentWriter:
             len(columns.payload), columns.times[0], columns.times[-1], checksum(body),
             len(self._flags),
         )  # fmt: skip
-        self._file.pwrite(body, self._offset)
+        self._buffer += body
         self._offset += len(body)
+        if len(self._buffer) >= BUFFER_BYTES:
+            self._flush()
         self._rows.append(row)
         self._flags += bytes(len(columns)) if dead is None else dead
         return row
 
+    def _flush(self) -> None:
+        self._file.pwrite(self._buffer, self._offset - len(self._buffer))
+        self._buffer = bytearray()
+
     def finish(self) -> SegmentInfo:
         """Makes the segment durable under its name."""
+        self._flush()
         table = encode_rows(self._rows)
         header = HEADER.pack(
             SEGMENT_MAGIC, 0, VERSION, len(self._rows), self.number, self._offset, len(self._flags)

@@ -7,17 +7,22 @@ all of the log and the segments that the older one needs: one unreadable snapsho
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import msgspec
+import xxhash
 
 from topics.errors import CorruptData
-from topics.storage.frames import FORMAT_VERSION, checksum
-from topics.storage.fs import Fs, join, read_all, write_atomically
+from topics.storage.frames import FORMAT_VERSION, SECTOR, checksum
+from topics.storage.fs import File, Fs, join, opened
 from topics.types import TopicConfig
 
 MAGIC = b"TOPSNP\x00\x01"
-# magic, checksum of the rest, version, length of the body
-HEADER = struct.Struct("<8sQQQ")
+# magic, checksum of the rest, version, bytes of topics, their checksum, bytes of the summary, its
+# checksum
+HEADER = struct.Struct("<8sQQQQQQ")
+LENGTH = struct.Struct("<I")
+BUFFER_BYTES = 256 * 1024
 
 
 class TopicRecord(msgspec.Struct, array_like=True):
@@ -44,6 +49,8 @@ class TopicRecord(msgspec.Struct, array_like=True):
 
 
 class Snapshot(msgspec.Struct, array_like=True):
+    """Everything but the topics."""
+
     number: int
     generation: int
     # The first log file still needed of this generation, for each shard.
@@ -54,7 +61,6 @@ class Snapshot(msgspec.Struct, array_like=True):
     segments: list[int]
     # Segments that nothing needed any more: they may be removed.
     garbage: list[int]
-    topics: list[msgspec.Raw]
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -71,34 +77,99 @@ def parse_file_name(name: str) -> int | None:
     return int(stem) if suffix == "snap" and stem.isdigit() else None
 
 
-def encode_topic(record: TopicRecord) -> msgspec.Raw:
-    return msgspec.Raw(_ENCODER.encode(record))
+class SnapshotWriter:
+    """Writes a snapshot topic by topic, so that a caller can slice the work.
+
+    Layout: header sector, topics (a length in front of each), summary.
+    """
+
+    def __init__(self, fs: Fs, directory: str, number: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._name = file_name(number)
+        self._file: File = fs.open(join(directory, self._name + ".tmp"), create=True)
+        self._file.truncate(0)
+        self._buffer = bytearray()
+        self._offset = SECTOR
+        self._hash = xxhash.xxh3_64()
+
+    def add(self, record: TopicRecord) -> None:
+        body = _ENCODER.encode(record)
+        self._buffer += LENGTH.pack(len(body))
+        self._buffer += body
+        if len(self._buffer) >= BUFFER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._hash.update(self._buffer)
+        self._file.pwrite(self._buffer, self._offset)
+        self._offset += len(self._buffer)
+        self._buffer = bytearray()
+
+    def finish(self, summary: Snapshot) -> None:
+        """Makes the snapshot durable under its name."""
+        self._flush()
+        body = _ENCODER.encode(summary)
+        rest = struct.pack(
+            "<QQQQQ", FORMAT_VERSION, self._offset - SECTOR, self._hash.intdigest(), len(body),
+            checksum(body),
+        )  # fmt: skip
+        header = MAGIC + struct.pack("<Q", checksum(rest)) + rest
+        self._file.pwrite(body, self._offset)
+        self._file.pwrite(header.ljust(SECTOR, b"\0"), 0)
+        self._file.sync()
+        self._file.close()
+        self._fs.rename(
+            join(self._directory, self._name + ".tmp"), join(self._directory, self._name)
+        )
+        self._fs.sync_dir(self._directory)
 
 
-def decode_topic(raw: msgspec.Raw) -> TopicRecord:
-    return _TOPIC.decode(raw)
+def read(fs: Fs, directory: str, number: int) -> tuple[Snapshot, list[TopicRecord]]:
+    """The summary and the topics. Raises CorruptData when any byte is wrong."""
+    with opened(fs, join(directory, file_name(number)), writable=False) as file:
+        summary, topics_bytes, stored = _read_summary(file, number)
+        raw = file.pread(topics_bytes, SECTOR)
+    if len(raw) != topics_bytes or checksum(raw) != stored:
+        raise CorruptData(f"snapshot {number}: topics fail their checksum", snapshot=number)
+    try:
+        return summary, list(_topics(raw))
+    except (msgspec.DecodeError, struct.error) as error:
+        raise CorruptData(f"snapshot {number} does not decode: {error}") from None
 
 
-def write(fs: Fs, directory: str, snapshot: Snapshot) -> None:
-    body = _ENCODER.encode(snapshot)
-    rest = struct.pack("<QQ", FORMAT_VERSION, len(body)) + body
-    data = MAGIC + struct.pack("<Q", checksum(rest)) + rest
-    write_atomically(fs, directory, file_name(snapshot.number), data)
+def read_summary(fs: Fs, directory: str, number: int) -> Snapshot:
+    """Everything but the topics. Raises CorruptData."""
+    with opened(fs, join(directory, file_name(number)), writable=False) as file:
+        return _read_summary(file, number)[0]
 
 
-def read(fs: Fs, directory: str, number: int) -> Snapshot:
-    """Raises CorruptData when any byte is wrong."""
-    raw = read_all(fs, join(directory, file_name(number)))
-    if len(raw) >= HEADER.size:
-        magic, stored, version, length = HEADER.unpack_from(raw)
-        body = raw[HEADER.size :]
-        intact = magic == MAGIC and version == FORMAT_VERSION and len(body) == length
-        if intact and checksum(raw[16:]) == stored:
-            try:
-                return _SNAPSHOT.decode(body)
-            except msgspec.DecodeError as error:
-                raise CorruptData(f"snapshot {number} does not decode: {error}") from None
-    raise CorruptData(f"snapshot {number} fails its checksum", snapshot=number)
+def _read_summary(file: File, number: int) -> tuple[Snapshot, int, int]:
+    raw = file.pread(HEADER.size, 0)
+    damaged = CorruptData(f"snapshot {number} fails its checksum", snapshot=number)
+    if len(raw) < HEADER.size:
+        raise damaged
+    magic, stored, version, topics_bytes, topics_sum, length, body_sum = HEADER.unpack(raw)
+    if magic != MAGIC or checksum(raw[16:]) != stored or version != FORMAT_VERSION:
+        raise damaged
+    body = file.pread(length, SECTOR + topics_bytes)
+    if len(body) != length or checksum(body) != body_sum:
+        raise damaged
+    try:
+        summary = _SNAPSHOT.decode(body)
+    except msgspec.DecodeError as error:
+        raise CorruptData(f"snapshot {number} does not decode: {error}") from None
+    if summary.number != number:
+        raise damaged
+    return summary, topics_bytes, topics_sum
+
+
+def _topics(raw: bytes) -> Iterator[TopicRecord]:
+    at = 0
+    while at < len(raw):
+        (length,) = LENGTH.unpack_from(raw, at)
+        yield _TOPIC.decode(raw[at + 4 : at + 4 + length])
+        at += 4 + length
 
 
 def numbers(fs: Fs, directory: str) -> list[int]:

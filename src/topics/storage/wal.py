@@ -135,13 +135,15 @@ class Shard:
             raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
         length = frames.GROUP.size + frames.ENTRY.size * len(entries)
         length += sum(map(len, columns)) + sum(map(len, payloads))
-        self._make_room(frames.padded(length), may_use_reserve)
+        if length + self.settings.wal_reserve_bytes + SECTOR > self.current.capacity - self.offset:
+            self._make_room(frames.padded(length), may_use_reserve)
         group = frames.encode_group(
             file_id=self.current.file_id,
             first_lsn=self.lsn,
             entries=entries,
             columns=columns,
             payloads=payloads,
+            end=length,
             synced_file=self.synced.number,
             synced_upto=self.synced.offset,
             now_ms=self.clock.wall_ms(),
@@ -154,9 +156,10 @@ class Shard:
             self.offset += len(group)
         self.lsn += len(entries)
         self.unmarked = True
-        self.stats.frames_total += len(entries)
-        self.stats.batches_total += 1
-        self.stats.bytes_written_total += len(group)
+        stats = self.stats
+        stats.frames_total += len(entries)
+        stats.batches_total += 1
+        stats.bytes_written_total += len(group)
         return self.position
 
     def _make_room(self, length: int, may_use_reserve: bool) -> None:

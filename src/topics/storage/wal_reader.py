@@ -8,14 +8,15 @@ otherwise it is the torn end of a crash and is cut, after a copy went to `broken
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from topics.errors import CorruptData
 from topics.storage import frames, wal
 from topics.storage.datadir import DataDir
-from topics.storage.frames import SECTOR, Groups, Mark
+from topics.storage.frames import SECTOR, FileHeader, Groups, Mark
 from topics.storage.fs import join, opened, read_all
+from topics.storage.snapshot import Snapshot
 
 
 @dataclass(slots=True)
@@ -64,7 +65,9 @@ def list_timelines(data: DataDir) -> list[Timeline]:
     return [lines[key] for key in sorted(lines)]
 
 
-def read_timeline(data: DataDir, line: Timeline, *, first_number: int) -> Iterator[Groups]:
+def read_timeline(
+    data: DataDir, line: Timeline, *, first_number: int, read: Callable[[str], bytes] | None = None
+) -> Iterator[Groups]:
     """Yields the valid groups file by file and sets `damage`, `mark` and `boot_id`.
 
     Frames of a timeline are numbered without gaps, so groups that vanished whole at the end of a
@@ -74,9 +77,13 @@ def read_timeline(data: DataDir, line: Timeline, *, first_number: int) -> Iterat
     lsn_expected: int | None = None
     end = Mark(first_number, 0)
     for position, log_file in enumerate(files):
-        raw = read_all(data.fs, log_file.path)
-        header = frames.decode_file_header(raw[:SECTOR])
+        raw = read_all(data.fs, log_file.path) if read is None else read(log_file.path)
+        header = header_of(raw, log_file)
         rest = files[position:]
+        if header is None and frames.claimed_file_ids(raw):
+            # The header was durable before the first group was written: this is no torn end.
+            line.damage = Damage(log_file.path, 0, True)
+            return
         if header is None or log_file.number != first_number + position:
             if _has_groups(data, rest):
                 line.damage = _damage(data, line, files, end, rest)
@@ -99,6 +106,43 @@ def read_timeline(data: DataDir, line: Timeline, *, first_number: int) -> Iterat
             return
 
 
+def header_of(raw: bytes, log_file: LogFile) -> FileHeader | None:
+    """The header of a file, if it is intact and that of the file it stands in."""
+    header = frames.decode_file_header(raw[:SECTOR])
+    if header is None:
+        return None
+    named = (log_file.generation, log_file.shard, log_file.number)
+    return header if (header.generation, header.shard, header.number) == named else None
+
+
+def wanted(snapshot: Snapshot | None, lines: list[Timeline]) -> list[tuple[Timeline, int]]:
+    """The timelines to replay, each with its first file; raises CorruptData for a missing one."""
+    base = snapshot.generation if snapshot else 1
+    present = {(line.generation, line.shard): line for line in lines}
+    if snapshot is not None:
+        for shard, number in enumerate(snapshot.positions):
+            line = present.get((base, shard))
+            if line is None or number not in [f.number for f in line.files]:
+                raise CorruptData(
+                    f"log file {number} of shard {shard} in generation {base} is missing; "
+                    "the newest snapshot needs it",
+                )
+    elif lines and lines[0].generation != 1:
+        raise CorruptData("the log does not start at its beginning and there is no snapshot")
+    found: list[tuple[Timeline, int]] = []
+    newest = base
+    for line in lines:
+        if line.generation < base:
+            continue
+        # A start takes the number behind the highest one it finds, so none is ever left out.
+        if line.generation > newest + 1:
+            raise CorruptData(f"generation {newest + 1} of the log is missing")
+        newest = line.generation
+        first = snapshot.positions[line.shard] if snapshot and newest == base else 1
+        found.append((line, first))
+    return found
+
+
 def _damage(
     data: DataDir, line: Timeline, files: list[LogFile], end: Mark, rest: list[LogFile]
 ) -> Damage:
@@ -119,7 +163,7 @@ def _has_groups(data: DataDir, files: list[LogFile]) -> bool:
 def _scans(data: DataDir, files: list[LogFile]) -> Iterator[tuple[LogFile, Groups]]:
     for log_file in files:
         raw = read_all(data.fs, log_file.path)
-        header = frames.decode_file_header(raw[:SECTOR])
+        header = header_of(raw, log_file)
         if header is not None:
             yield log_file, frames.scan_groups(raw, header.file_id)
 

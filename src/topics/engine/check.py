@@ -1,0 +1,250 @@
+"""Offline verification of a data directory: every byte that has a checksum, and what it adds up to.
+
+Reads through a filesystem that refuses to write, so the directory is left as it is. Damage in what
+recovery or the fallback to the older snapshot needs is a problem; damage in a file that nothing
+needs any more, a torn end, unknown files and what was set aside are warnings. At the end the
+snapshot and the log are folded into topics in memory, exactly as recovery does it, and each topic
+is held against its invariants.
+"""
+
+from __future__ import annotations
+
+from topics.clock import Clock, SystemClock
+from topics.engine import invariants
+from topics.engine.check_segments import check_segments
+from topics.engine.core import Core
+from topics.engine.findings import Progress, Report
+from topics.engine.inventory import Chosen, choose_snapshot, enter_snapshot
+from topics.engine.replay import Replay
+from topics.engine.segments import Segments
+from topics.errors import CorruptData, FormatMismatch, StorageError
+from topics.settings import Settings
+from topics.storage import frames, snapshot, wal, wal_reader
+from topics.storage.datadir import DataDir
+from topics.storage.fs import Fs, join, opened, read_all
+from topics.storage.readonly import ReadOnlyFs
+from topics.storage.snapshot import Snapshot
+from topics.storage.tiers import Store
+from topics.storage.wal_reader import LogFile, Timeline
+
+ROOT_NAMES = frozenset(["FORMAT", "LOCK", "POISONED", "wal", "seg", "snap", "broken", "quarantine"])
+
+
+def check(
+    fs: Fs,
+    root: str,
+    *,
+    store: Store | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Verifies everything. Raises OSError when the directory itself can not be read."""
+    return Checker(ReadOnlyFs(fs), root, store, clock or SystemClock(), progress).run()
+
+
+class Checker:
+    def __init__(
+        self, fs: Fs, root: str, store: Store | None, clock: Clock, progress: Progress | None
+    ) -> None:
+        self.data = DataDir(fs, root)
+        self.store = store
+        self.report = Report()
+        self._progress = progress
+        self._bytes_all = 0
+        settings = Settings(threads=False)
+        segments = Segments(fs, self.data.segments, store, settings.block_cache_bytes)
+        self.core = Core(self.data, clock, settings, segments)
+        # Whether what was read so far can be folded into topics.
+        self._folds = True
+
+    def run(self) -> Report:
+        try:
+            self._names()
+            if self._format_is_ours():
+                summaries = self._snapshots()
+                check_segments(self, summaries)
+                self._log(summaries)
+        finally:
+            self.core.segments.close()
+        return self.report
+
+    def read(self, count: int) -> None:
+        """Notes that one more file was looked at."""
+        checked = self.report.checked
+        checked.files += 1
+        checked.bytes += count
+        if self._progress is not None:
+            self._progress(min(checked.bytes, self._bytes_all), self._bytes_all)
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _names(self) -> None:
+        data, fs = self.data, self.data.fs
+        for name in fs.listdir(data.root):
+            if name not in ROOT_NAMES:
+                self.report.warn(name, "unknown_file", "topics did not put it here")
+        for path, parse in ((data.wal, wal.parse_file_name), (data.snapshots, _snapshot_number)):
+            for name in fs.listdir(path):
+                if parse(name) is None:
+                    self.report.warn(self.short(join(path, name)), "unknown_file", "not read")
+        for path in (data.broken, data.quarantine):
+            for name in fs.listdir(path):
+                shown = self.short(join(path, name))
+                self.report.warn(shown, "set_aside", "kept for you; `topics scrub` removes it")
+        if data.is_poisoned:
+            self.report.warn("POISONED", "poisoned", "a sync failed; the next start recovers")
+        for path in (data.wal, data.segments, data.snapshots):
+            self._bytes_all += sum(self._size(join(path, name)) for name in fs.listdir(path))
+
+    def _size(self, path: str) -> int:
+        with opened(self.data.fs, path, writable=False) as file:
+            return file.size()
+
+    def short(self, path: str) -> str:
+        return path.removeprefix(self.data.root).lstrip("/")
+
+    def _format_is_ours(self) -> bool:
+        try:
+            self.data.check_format()
+            self.read(self._size(join(self.data.root, "FORMAT")))
+        except FileNotFoundError:
+            self.report.problem("FORMAT", "format_missing", "this is no topics directory")
+            return False
+        except FormatMismatch as error:
+            self.report.problem("FORMAT", "format_unreadable", error.message)
+            return False
+        return True
+
+    # -- snapshots ---------------------------------------------------------------------------
+
+    def _snapshots(self) -> list[Snapshot]:
+        """The readable ones of the two that are kept, newest first; enters the newest."""
+        data, kept = self.data, []
+        numbers = snapshot.numbers(data.fs, data.snapshots)
+        for place, number in enumerate(numbers):
+            path = join(data.snapshots, snapshot.file_name(number))
+            self.report.checked.snapshots += 1
+            self.read(self._size(path))
+            try:
+                summary, _ = snapshot.read(data.fs, data.snapshots, number)
+                if place < 2:
+                    kept.append(summary)
+            except CorruptData as error:
+                shown = self.short(path)
+                self.report.note(place < 2, shown, "snapshot_damaged", error.message)
+        try:
+            chosen: Chosen = choose_snapshot(data)
+            enter_snapshot(self.core, chosen)
+        except StorageError as error:
+            self._can_not_fold(error)
+        return kept
+
+    def _can_not_fold(self, error: StorageError) -> None:
+        self._folds = False
+        if self.report.ok:
+            self.report.problem(".", "does_not_open", error.message, **error.detail)
+        else:
+            self.report.warn(".", "not_replayed", f"topics were not checked: {error.message}")
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def _log(self, summaries: list[Snapshot]) -> None:
+        lines = wal_reader.list_timelines(self.data)
+        base = summaries[0] if summaries else None
+        try:
+            wanted = wal_reader.wanted(base, lines)
+        except CorruptData as error:
+            self.report.problem("wal", "log_missing", error.message)
+            self._folds, wanted = False, [(line, line.files[0].number) for line in lines]
+        first_wanted = {(line.generation, line.shard): first for line, first in wanted}
+        for line in lines:
+            first = first_wanted.get((line.generation, line.shard))
+            for log_file in line.files:
+                if first is None or log_file.number < first:
+                    self._spent(log_file, summaries)
+        self._fallback(lines, summaries)
+        replay = Replay(self.core)
+        for line, first in wanted:
+            self._timeline(line, first, replay)
+        if self._folds:
+            self._topics(replay)
+
+    def _fallback(self, lines: list[Timeline], summaries: list[Snapshot]) -> None:
+        """The older snapshot is only of use with the log that it needs."""
+        for older in summaries[1:]:
+            try:
+                wal_reader.wanted(older, lines)
+            except CorruptData as error:
+                self.report.problem("wal", "log_missing", f"{error.message} (older snapshot)")
+
+    def _spent(self, log_file: LogFile, summaries: list[Snapshot]) -> None:
+        """A file in front of the newest snapshot: only the older one may still need it."""
+        needed = any(
+            log_file.generation > s.generation
+            or (
+                log_file.generation == s.generation
+                and log_file.number >= s.positions[log_file.shard]
+            )
+            for s in summaries[1:]
+        )
+        raw = read_all(self.data.fs, log_file.path)
+        self.read(len(raw))
+        shown = self.short(log_file.path)
+        header = wal_reader.header_of(raw, log_file)
+        if header is None:
+            matters = needed and bool(frames.claimed_file_ids(raw))
+            self.report.note(matters, shown, "log_corrupt", "the header is damaged")
+            return
+        groups = frames.scan_groups(raw, header.file_id)
+        self._count(len(groups.starts), len(groups.frames))
+        if groups.damaged:
+            self.report.note(needed, shown, "log_corrupt", f"damage at byte {groups.end}")
+
+    def _count(self, groups: int, frames_read: int) -> None:
+        self.report.checked.groups += groups
+        self.report.checked.frames += frames_read
+
+    def _timeline(self, line: Timeline, first: int, replay: Replay) -> None:
+        def read(path: str) -> bytes:
+            raw = read_all(self.data.fs, path)
+            self.read(len(raw))
+            return raw
+
+        for groups in wal_reader.read_timeline(self.data, line, first_number=first, read=read):
+            self._count(len(groups.starts), len(groups.frames))
+            if self._folds:
+                self._fold(replay, groups, line)
+        if line.damage is None:
+            return
+        shown, at = self.short(line.damage.path), line.damage.offset
+        if line.damage.is_corruption:
+            detail = f"damage at byte {at}, in front of data known to be durable"
+            self.report.problem(shown, "log_corrupt", detail, offset=at)
+            self._folds = False
+        else:
+            detail = f"torn end at byte {at}: the next start copies it to broken/ and cuts it"
+            self.report.warn(shown, "torn_end", detail, offset=at)
+
+    def _fold(self, replay: Replay, groups: frames.Groups, line: Timeline) -> None:
+        try:
+            replay.groups(groups, line.generation)
+        except CorruptData as error:
+            self._can_not_fold(error)
+        except (AssertionError, LookupError, ValueError) as error:
+            # Frames with good checksums that contradict each other.
+            self._can_not_fold(CorruptData(f"replay failed: {type(error).__name__}: {error}"))
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def _topics(self, replay: Replay) -> None:
+        for topic_id in list(replay.deferred):
+            replay.finish_deferred(topic_id)
+        for topic in self.core.by_id.values():
+            self.report.checked.topics += 1
+            self.report.checked.records += topic.live_count
+            for problem, detail in invariants.examine(self.core, topic):
+                self.report.problem(".", problem, detail, topic=topic.name, epoch=topic.epoch)
+
+
+def _snapshot_number(name: str) -> int | None:
+    return snapshot.parse_file_name(name)

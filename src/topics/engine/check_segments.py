@@ -1,0 +1,102 @@
+"""The part of a check that looks at segments: tables, blocks, delete flags, cold copies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topics.engine.inventory import Chosen, leftovers
+from topics.engine.segments import StoreBytes
+from topics.errors import CorruptData
+from topics.storage import cold, segment, snapshot
+from topics.storage.fs import join, opened
+from topics.storage.segment import DEAD, Bytes, FileBytes, SegmentInfo
+from topics.storage.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from topics.engine.check import Checker
+
+
+def check_segments(checker: Checker, summaries: list[Snapshot]) -> None:
+    data = checker.data
+    numbers = snapshot.numbers(data.fs, data.snapshots)
+    needed = {number for summary in summaries for number in summary.segments}
+    # Without a readable snapshot nobody can say which are needed.
+    all_matter = bool(numbers) and not summaries
+    names = data.fs.listdir(data.segments)
+    if summaries:
+        left = leftovers(data, Chosen(summaries[0], [], numbers))
+        for name in left.spent:
+            checker.report.warn(f"seg/{name}", "left_over", "the next start removes it")
+        for name in left.unknown:
+            if _number(name) not in needed:
+                checker.report.warn(f"seg/{name}", "unknown_file", "the next start sets it aside")
+    elif all_matter:
+        checker.report.warn("seg", "unknown_file", "no snapshot says which segments are needed")
+    for name in names:
+        number = _number(name)
+        if number is not None:
+            _check_one(checker, name, number, matters=all_matter or number in needed)
+    present = {_number(name) for name in names}
+    for number in sorted(needed - present):
+        path = f"seg/{segment.file_name(number)}"
+        checker.report.problem(path, "segment_missing", "a snapshot needs it", segment=number)
+
+
+def _number(name: str) -> int | None:
+    number = segment.parse_file_name(name)
+    return cold.parse_file_name(name) if number is None else number
+
+
+def _check_one(checker: Checker, name: str, number: int, *, matters: bool) -> None:
+    data, report = checker.data, checker.report
+    shown = f"seg/{name}"
+    report.checked.segments += 1
+    with opened(data.fs, join(data.segments, name), writable=False) as file:
+        checker.read(file.size())
+        try:
+            if cold.parse_file_name(name) is not None:
+                info, flags = cold.read(data.fs, data.segments, number)
+                _check_cold(checker, info, shown, matters=matters)
+            else:
+                source = FileBytes(file)
+                info = segment.read_info(source, number)
+                flags = source.read(info.flag_count, info.flags_at)
+                if source.size() != info.size:
+                    report.note(matters, shown, "segment_damaged", "bytes behind its end")
+                _check_blocks(checker, source, info, shown, matters=matters)
+        except CorruptData as error:
+            kind = "segment_damaged" if name.endswith(".seg") else "cold_table_damaged"
+            report.note(matters, shown, kind, error.message)
+            return
+    if set(flags) - {0, DEAD}:
+        report.note(matters, shown, "flags_damaged", "a delete flag is neither set nor clear")
+
+
+def _check_blocks(
+    checker: Checker, source: Bytes, info: SegmentInfo, shown: str, *, matters: bool
+) -> None:
+    for row in info.rows:
+        try:
+            segment.read_block(source, row, info.number)
+        except CorruptData as error:
+            checker.report.note(matters, shown, "block_damaged", error.message)
+
+
+def _check_cold(checker: Checker, info: SegmentInfo, table: str, *, matters: bool) -> None:
+    """The object behind a cold table, when the store was given."""
+    if checker.store is None:
+        checker.report.warn(table, "cold_unchecked", "give --cold-dir to check the object")
+        return
+    name = segment.file_name(info.number)
+    source = StoreBytes(checker.store, name)
+    shown = f"cold:{name}"
+    try:
+        stored = segment.read_info(source, info.number)
+        if stored.rows != info.rows:
+            checker.report.note(matters, shown, "cold_damaged", "its table differs from ours")
+        _check_blocks(checker, source, info, shown, matters=matters)
+        checker.report.checked.bytes += stored.size
+    except FileNotFoundError:
+        checker.report.note(matters, shown, "cold_missing", "the store has no such object")
+    except (CorruptData, OSError) as error:
+        checker.report.note(matters, shown, "cold_damaged", str(error))

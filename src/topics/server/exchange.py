@@ -1,0 +1,391 @@
+"""The answering half of a connection: every request gets its answer, in order, within bounds.
+
+A request whose answer comes later keeps its place in `_queue`. Requests that arrive while too
+many wait, or while the client does not read, stay unstarted in `_backlog`, and reading pauses:
+a client can not make us hold more answers than it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from topics.errors import Closed, TopicsError
+from topics.server.body import LOOP_BYTES_MAX, Gunzip, is_gzip
+from topics.server.errors import LOG, error_response, internal_response, response_to
+from topics.server.message import (
+    COPY_BYTES_MAX,
+    PENDING,
+    Answer,
+    Request,
+    Response,
+    gzipped,
+    head_of,
+    render,
+    wants_gzip,
+)
+from topics.server.takeover import LINGER_BYTES_MAX
+
+if TYPE_CHECKING:
+    from topics.server.server import HttpServer
+
+
+class Exchange(asyncio.Protocol):
+    """Starts requests, collects their answers, writes them, ends the connection.
+
+    `_is_last` means that nothing more is taken from the input: the connection ends when what was
+    taken has been answered. `_is_due` means that `_settle` has something to look at.
+    """
+
+    __slots__ = (
+        "_backlog", "_discarded_bytes", "_ended_at", "_gzip_bytes_min", "_handler", "_is_blocked",
+        "_is_due", "_is_feeding", "_is_last", "_is_lingering", "_is_paused", "_is_reading", "_leftover",
+        "_limits", "_out", "_out_bytes", "_queue", "_stall", "_transport", "server", "slot",
+    )  # fmt: skip
+
+    def __init__(self, server: HttpServer) -> None:
+        self.server = server
+        self.slot = 0
+        self._handler = server.handler
+        self._limits = server.limits
+        self._gzip_bytes_min = server.limits.gzip_bytes_min
+        self._transport: asyncio.Transport | None = None
+        self._queue: list[Request] = []
+        self._backlog: deque[Request] | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._leftover = b""
+        # The client does not read.
+        self._is_paused = False
+        # The request at the end of the queue has to be started before any other.
+        self._is_blocked = False
+        self._is_reading = True
+        # Answers of this read are gathered; they are written when it has been parsed.
+        self._is_feeding = False
+        self._is_last = False
+        self._is_due = False
+        # The client may still be sending: reading what it sends saves our answer from a reset.
+        self._is_lingering = False
+        self._ended_at = 0.0
+        self._discarded_bytes = 0
+        self._stall: tuple[int, float] | None = None
+
+    # -- starting ----------------------------------------------------------------------------
+
+    def _accept(self, request: Request) -> None:
+        """Starts a request, or keeps it until it may be started."""
+        if self._backlog is None and not self._is_busy():
+            self._start(request)
+            return
+        if self._backlog is None:
+            self._backlog = deque()
+        self._backlog.append(request)
+        self._pause_reading()
+
+    def _is_busy(self) -> bool:
+        return self._is_paused or self._is_blocked or len(self._queue) >= self._limits.pending_max
+
+    def _start(self, request: Request) -> None:
+        if not request.is_plain and not self._decode(request):
+            return
+        answer = self._call_handler(request)
+        if answer is not PENDING:
+            self._answer(request, answer)
+        elif request.output is not None and not self._queue:
+            self._emit(request.output)
+        else:
+            self._queue.append(request)
+            if request.successor is not None:
+                self._is_last = self._is_due = True
+
+    def _call_handler(self, request: Request) -> Answer:
+        if self.server.is_draining:
+            request.is_keep_alive = request.is_plain = False
+            self._is_last = self._is_due = True
+            return error_response(Closed("the server is shutting down; try again"))
+        try:
+            answer = self._handler(request)
+            if answer is not PENDING and type(answer) is not Response:
+                raise TypeError(f"a handler returned {answer!r}")
+        except Exception as error:
+            if request.successor is not None:
+                request.successor.abandon()
+                request.successor = None
+            return response_to(error)
+        return answer
+
+    def _decode(self, request: Request) -> bool:
+        """Decodes the body; False when it was answered, or will be started, elsewhere."""
+        coding = request.headers.get(b"content-encoding")
+        if coding is None or not request.body:
+            return True
+        try:
+            if not is_gzip(coding):
+                return True
+            gunzip = Gunzip(request.body, self._limits.body_bytes_max)
+            body = gunzip.run(LOOP_BYTES_MAX)
+        except TopicsError as error:
+            self._answer(request, error_response(error))
+            return False
+        if body is not None:
+            request.body = body
+            return True
+        self._queue.append(request)
+        self._is_blocked = True
+        work = self.server.loop.run_in_executor(None, gunzip.run)
+        work.add_done_callback(lambda done: self._decoded(request, done))
+        return False
+
+    def _decoded(self, request: Request, work: asyncio.Future[bytes | None]) -> None:
+        self._is_blocked = False
+        error = work.exception()
+        if self._transport is None:
+            return
+        if error is not None:
+            self.deliver(request, response_to(error))
+            return
+        request.body = work.result() or b""
+        answer = self._call_handler(request)
+        if answer is not PENDING:
+            self.deliver(request, answer)
+            return
+        if request.successor is not None:
+            self._is_last = self._is_due = True
+        self._advance()
+
+    # -- answering ---------------------------------------------------------------------------
+
+    def _answer(self, request: Request, response: Response) -> None:
+        """The answer of a request that is not in the queue."""
+        body = response.body
+        if (
+            body
+            and request.is_plain
+            and not self._queue
+            and not response.headers
+            and not request.extra
+            and len(body) <= COPY_BYTES_MAX
+            and (b"accept-encoding" not in request.headers or len(body) <= self._gzip_bytes_min)
+        ):
+            data = b"%b%d%b%b" % (head_of(response), len(body), self.server.tail, body)
+            self._out.append(data)
+            self._out_bytes += len(data)
+            if self._out_bytes > self._limits.out_bytes_max:
+                self._flush()
+            return
+        output = self._render(request, response)
+        if output is not None and not self._queue:
+            self._emit(output)
+            return
+        request.output = output
+        self._queue.append(request)
+
+    def deliver(self, request: Request, response: Response) -> None:
+        """The answer of a pending request."""
+        if self._transport is None:
+            return
+        assert request.output is None, "a request has one answer"
+        request.output = self._render(request, response)
+        if request.output is not None and self._queue and self._queue[0] is request:
+            self._advance()
+
+    def _render(self, request: Request, response: Response) -> tuple[bytes, ...] | None:
+        """The bytes of an answer, or None when a thread is still compressing it."""
+        limits = self._limits
+        if wants_gzip(request, response, limits.gzip_bytes_min):
+            if len(response.body) > limits.gzip_thread_bytes:
+                work = self.server.loop.run_in_executor(None, gzipped, response)
+                work.add_done_callback(lambda done: self._compressed(request, done))
+                return None
+            response = gzipped(response)
+        is_last = not request.is_keep_alive
+        try:
+            return render(request, response, self.server.tail, is_last=is_last)
+        except ValueError as error:
+            request.extra = ()
+            return render(request, internal_response(error), self.server.tail, is_last=is_last)
+
+    def _compressed(self, request: Request, work: asyncio.Future[Response]) -> None:
+        error = work.exception()
+        self.deliver(request, work.result() if error is None else internal_response(error))
+
+    def _advance(self) -> None:
+        """Takes finished answers from the front of the queue, and starts what has waited."""
+        queue = self._queue
+        while True:
+            while queue and queue[0].output is not None:
+                self._emit(queue.pop(0).output or ())
+            if self._backlog is None or self._is_busy() or (queue and queue[-1].successor):
+                break
+            self._start(self._backlog.popleft())
+            if not self._backlog:
+                self._backlog = None
+        if self._is_feeding:
+            return
+        if self._out:
+            if queue and queue[0].successor is None:
+                # More answers of this connection may follow in this turn: one write for all.
+                self.server.tick.defer(self._flush)
+            else:
+                self._flush()
+        if self._is_due:
+            self._settle()
+        if self._backlog is None:
+            self._resume_reading()
+
+    def _emit(self, output: tuple[bytes, ...]) -> None:
+        self._out.extend(output)
+        for part in output:
+            self._out_bytes += len(part)
+        if self._out_bytes > self._limits.out_bytes_max:
+            self._flush()
+
+    def _flush(self) -> None:
+        out, transport = self._out, self._transport
+        if not out or transport is None:
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+            out.clear()
+        elif self._out_bytes <= COPY_BYTES_MAX:
+            transport.write(b"".join(out))
+            out.clear()
+        else:
+            transport.writelines(out)
+            self._out = []
+        self._out_bytes = 0
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """What waits for the queue to empty: a takeover or the end."""
+        if self._queue:
+            request = self._queue[0]
+            if request.successor is not None and not self._is_blocked:
+                self._hand_over(request)
+            return
+        if self._is_last and self._backlog is None:
+            self._end()
+
+    def _hand_over(self, request: Request) -> None:
+        transport, successor = self._transport, request.successor
+        assert transport is not None
+        assert successor is not None
+        self._flush()
+        self._resume_reading()
+        self._queue.pop(0)
+        for waiting in self._everything():
+            self._abandon(waiting)
+        leftover, self._leftover = self._leftover, b""
+        self._transport = None
+        self._forget()
+        self.server.replace(self, successor)
+        transport.set_protocol(successor)
+        successor.begin(transport, is_paused=self._is_paused)
+        if leftover:
+            successor.data_received(leftover)
+        if self.server.is_draining:
+            successor.drain()
+
+    def _end(self) -> None:
+        """Closes after everything that was written has gone out."""
+        self._flush()
+        transport = self._transport
+        if transport is None or self._ended_at:
+            return
+        self._ended_at = self.server.now
+        if self._is_lingering:
+            self._resume_reading()
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def _discard(self, size: int) -> None:
+        self._discarded_bytes += size
+        if self._discarded_bytes > LINGER_BYTES_MAX:
+            self.abort()
+
+    def drain(self) -> None:
+        """Ends when what was taken has been answered; at once when that is nothing."""
+        everything = self._everything()
+        if everything:
+            everything[-1].is_keep_alive = everything[-1].is_plain = False
+        elif not self._is_idle():
+            return
+        self._is_last = self._is_due = True
+        self._settle()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def scan(self, now: float) -> None:
+        """Cuts off a client that does not read, or that does not go away when it is over."""
+        limits = self._limits
+        if self._ended_at:
+            is_sent = self._transport is None or not self._transport.get_write_buffer_size()
+            if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):
+                self.abort()
+        elif self._is_stalled(now):
+            self.abort()
+
+    def _is_stalled(self, now: float) -> bool:
+        """Whether the client has taken nothing of a waiting answer for too long."""
+        if not self._is_paused or self._transport is None:
+            self._stall = None
+            return False
+        size = self._transport.get_write_buffer_size()
+        if self._stall is None or self._stall[0] != size:
+            self._stall = (size, now)
+        return now - self._stall[1] > self._limits.write_stall_s
+
+    def _is_idle(self) -> bool:
+        """Whether no request is on its way in."""
+        return True
+
+    def _forget(self) -> None:
+        """Lets go of what only a connection with a future needs."""
+
+    def _everything(self) -> list[Request]:
+        return [*self._queue, *(self._backlog or ())]
+
+    def _abandon(self, request: Request) -> None:
+        if request.successor is not None:
+            request.successor.abandon()
+        callback, request.on_abandoned = request.on_abandoned, None
+        if callback is None or request.output is not None:
+            return
+        try:
+            callback()
+        except Exception as error:
+            LOG.error("a callback of an abandoned request failed", exc_info=error)
+
+    # -- asyncio.Protocol --------------------------------------------------------------------
+
+    def _pause_reading(self) -> None:
+        if self._is_reading and self._transport is not None:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._is_reading and self._transport is not None:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        if not self._is_feeding:
+            self._advance()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.server.leave(self)
+        self._transport = None
+        self._forget()
+        everything = self._everything()
+        self._queue, self._backlog, self._out = [], None, []
+        for request in everything:
+            self._abandon(request)

@@ -1,0 +1,391 @@
+"""HTTP/1.1 on one connection: the reading half.
+
+Parsing is llhttp's in its strict mode, which refuses the ambiguities that request smuggling lives
+on (two lengths, length and chunks, folded headers, bare line feeds). Here are the limits, the
+timeouts and what a request may ask of the connection.
+
+    data_received → on_* → handler → answer, all in one call; answers of one read leave together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+)
+
+from topics.errors import PayloadTooLarge, TopicsError
+from topics.server.errors import (
+    LOG,
+    BadRequest,
+    ExpectationFailed,
+    HeadersTooLarge,
+    RequestTimeout,
+    TargetTooLong,
+    error_response,
+)
+from topics.server.exchange import Exchange
+from topics.server.message import Request
+
+if TYPE_CHECKING:
+    from topics.server.server import HttpServer
+
+# Where a connection's input stands.
+IDLE, HEAD, BODY = 0, 1, 2
+# Requests for an upgrade that is not ours; each costs a second look at its head.
+UPGRADES_MAX = 16
+
+_METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# Headers that change how the request or its connection is handled.
+_RARE = frozenset({b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
+
+
+class HttpProtocol(Exchange):
+    """One connection of an HttpServer."""
+
+    __slots__ = (
+        "_body", "_body_bytes", "_head", "_head_bytes", "_headers", "_is_continue_due",
+        "_is_counting", "_is_plain", "_is_rewinding", "_is_upgrade", "_parser", "_phase",
+        "_refusal", "_repeats", "_since", "_target", "_upgrades",
+    )  # fmt: skip
+
+    def __init__(self, server: HttpServer) -> None:
+        super().__init__(server)
+        self._parser: HttpRequestParser | None = None
+        self._phase = IDLE
+        # When the phase began, on the server's coarse clock.
+        self._since = server.now
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        # The head, once complete, of a request that may still have trailers.
+        self._head: dict[bytes, bytes] | None = None
+        self._body: bytes | list[bytes] = b""
+        self._body_bytes = 0
+        # Heads are measured exactly only where one could be too large.
+        self._is_counting = False
+        self._head_bytes = 0
+        self._repeats = 0
+        self._is_plain = True
+        self._is_upgrade = False
+        self._is_rewinding = False
+        self._is_continue_due = False
+        self._upgrades = 0
+        self._refusal: TopicsError | None = None
+
+    # -- asyncio.Protocol --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._parser = HttpRequestParser(self)
+        self._since = self.server.now
+        self.server.join(self)
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None:
+            self._discard(len(data))
+            return
+        if len(data) > self._limits.head_bytes_max:
+            self._is_counting = True
+        headers, body_bytes = self._headers, self._body_bytes
+        self._is_feeding = True
+        try:
+            parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._feed_on(data[upgrade.args[0] :])
+        except HttpParserError as error:
+            self._refuse_input(error)
+        self._is_feeding = False
+        if self._phase != IDLE:
+            self._is_counting = True
+            if headers is self._headers and body_bytes == self._body_bytes:
+                self._head_grew(len(data))
+            else:
+                self._head_bytes = 0
+        if self._out:
+            self._flush()
+        if self._is_due:
+            self._settle()
+
+    def eof_received(self) -> bool:
+        self._flush()
+        if not self._everything():
+            return False
+        self._is_last = self._is_due = True
+        return True
+
+    # -- llhttp ------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._phase = HEAD
+        self._since = self.server.now
+        self._headers = {}
+        self._target = b""
+        self._body = b""
+        self._body_bytes = 0
+
+    def on_url(self, target: bytes) -> None:
+        self._target += target
+        if len(self._target) > self._limits.target_bytes_max:
+            maximum = self._limits.target_bytes_max
+            self._stop(TargetTooLong(f"the request target is longer than {maximum} bytes"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        headers = self._headers
+        if name in headers:
+            self._repeated(name, value)
+        else:
+            headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        headers = self._headers
+        self._phase = BODY
+        if self._is_counting or len(headers) > 32 or not _RARE.isdisjoint(headers):
+            self._is_plain = False
+            self._check_head(headers)
+        if b"content-length" in headers:
+            self._check_body_bytes(int(headers[b"content-length"]))
+        if self._is_continue_due:
+            self._continue()
+
+    def on_body(self, data: bytes) -> None:
+        body = self._body
+        if not body:
+            self._body = data
+        elif isinstance(body, list):
+            body.append(data)
+        else:
+            self._body = [body, data]
+        self._body_bytes += len(data)
+        if self._body_bytes > self._limits.body_bytes_max:
+            self._check_body_bytes(self._body_bytes)
+
+    def on_message_complete(self) -> None:
+        if self._is_last or self._is_rewinding:
+            return
+        self._phase = IDLE
+        self._since = self.server.now
+        parser, body = self._parser, self._body
+        assert parser is not None
+        verb = parser.get_method()
+        request = Request(
+            self,
+            _METHODS.get(verb) or verb.decode("latin-1"),
+            self._target,
+            self._headers,
+            b"".join(body) if isinstance(body, list) else body,
+        )
+        if (
+            not self._is_plain
+            or not parser.should_keep_alive()
+            or request.method == "HEAD"
+            or b"host" not in self._headers
+            or not self._target.startswith(b"/")
+        ):
+            self._look_closer(request, parser)
+        self._accept(request)
+
+    # -- the rare ----------------------------------------------------------------------------
+
+    def _stop(self, error: TopicsError) -> None:
+        """Ends parsing from within a callback: the request is refused, the connection closed."""
+        self._refusal = error
+        raise error
+
+    def _repeated(self, name: bytes, value: bytes) -> None:
+        self._repeats += 1
+        self._is_plain = False
+        if name == b"host":
+            self._stop(BadRequest("a request has one Host"))
+        if self._repeats > self._limits.headers_max:
+            self._stop(_too_many_headers(self._limits.headers_max))
+        self._headers[name] += b", " + value
+
+    def _check_head(self, headers: dict[bytes, bytes]) -> None:
+        """The head of a request that is not plain. Stops what is too large or not understood."""
+        limits, parser = self._limits, self._parser
+        assert parser is not None
+        if len(headers) + self._repeats > limits.headers_max:
+            self._stop(_too_many_headers(limits.headers_max))
+        if sum(map(len, headers)) + sum(map(len, headers.values())) > limits.head_bytes_max:
+            self._stop(_head_too_large(limits.head_bytes_max))
+        if b"transfer-encoding" in headers:
+            if headers[b"transfer-encoding"].strip().lower() != b"chunked":
+                self._stop(BadRequest("the only transfer coding that is supported is chunked"))
+            if parser.get_http_version() != "1.1":
+                self._stop(BadRequest("HTTP/1.0 has no transfer codings"))
+            # Trailers are read into a dictionary of their own, and forgotten.
+            self._head, self._headers = headers, {}
+        if b"expect" in headers and parser.get_http_version() == "1.1":
+            if headers[b"expect"].strip().lower() != b"100-continue":
+                self._stop(ExpectationFailed("the only expectation that is met is 100-continue"))
+            self._is_continue_due = True
+        if parser.should_upgrade():
+            if b"upgrade" not in headers:
+                self._stop(BadRequest("this server is not a proxy"))
+            is_ours = headers[b"upgrade"].strip().lower() == b"websocket"
+            has_body = b"content-length" in headers or b"transfer-encoding" in headers
+            self._is_upgrade = is_ours and not has_body and not self._everything()
+            # An upgrade that we do not know is ignored: the request is read again without it.
+            self._is_rewinding = not self._is_upgrade
+
+    def _check_body_bytes(self, size: int) -> None:
+        maximum = self._limits.body_bytes_max
+        if size > maximum:
+            self._stop(
+                PayloadTooLarge(
+                    f"the body is larger than {maximum} bytes", limit="max_body_bytes", max=maximum
+                )
+            )
+
+    def _continue(self) -> None:
+        self._is_continue_due = False
+        # Behind a pending answer the client goes on by itself, after its own short wait.
+        if not self._everything() and not self._is_rewinding:
+            self._out.append(_CONTINUE)
+
+    def _look_closer(self, request: Request, parser: HttpRequestParser) -> None:
+        """What a request that is not plain asks of the connection."""
+        headers = self._head if self._head is not None else self._headers
+        request.headers = headers
+        request.is_plain = False
+        request.is_keep_alive = parser.should_keep_alive()
+        request.is_upgrade = self._is_upgrade
+        self._head = None
+        self._is_plain = True
+        self._is_upgrade = False
+        self._repeats = 0
+        self._is_counting = False
+        self._head_bytes = 0
+        version = parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            self._stop(BadRequest(f"HTTP/{version} is not supported"))
+        request.is_http10 = version == "1.0"
+        if b"host" not in headers and version == "1.1":
+            self._stop(BadRequest("a request of HTTP/1.1 has a Host"))
+        self._check_target(request)
+        if not request.is_keep_alive:
+            self._is_last = self._is_due = True
+
+    def _check_target(self, request: Request) -> None:
+        path = request.path
+        if path.startswith("/") or (path == "*" and request.method == "OPTIONS"):
+            return
+        scheme, found, rest = path.partition("://")
+        if not found or scheme.lower() not in ("http", "https"):
+            self._stop(BadRequest("the request target is not a path"))
+        authority, slash, path = rest.partition("/")
+        request.path = slash + path or "/"
+        # The target's authority counts for more than the Host header.
+        request.headers[b"host"] = authority.encode("latin-1")
+
+    def _head_grew(self, size: int) -> None:
+        """All that was read belongs to a head or to trailers that began in an earlier read."""
+        self._head_bytes += size
+        if self._head_bytes > self._limits.head_bytes_max:
+            self._refuse(_head_too_large(self._limits.head_bytes_max))
+
+    def _feed_on(self, rest: bytes) -> None:
+        """After a request for an upgrade: on to the takeover, or on with HTTP."""
+        while True:
+            parser = self._parser
+            if parser is None:
+                return
+            self._upgrades += 1
+            if self._upgrades > UPGRADES_MAX:
+                self._refuse(BadRequest("too many upgrades were asked for"))
+                return
+            if self._is_rewinding:
+                rest = self._rewound(parser) + rest
+                self._is_rewinding = False
+                self._parser = parser = HttpRequestParser(self)
+            elif self._is_last:
+                self._leftover = rest
+                return
+            try:
+                parser.feed_data(rest)
+                return
+            except HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            except HttpParserError as error:
+                self._refuse_input(error)
+                return
+
+    def _rewound(self, parser: HttpRequestParser) -> bytes:
+        """The head that was just read, without its wish for another protocol."""
+        headers = self._head if self._head is not None else self._headers
+        self._head = None
+        self._repeats = 0
+        verb = parser.get_method()
+        lines = [b"%b: %b\r\n" % item for item in headers.items() if item[0] != b"upgrade"]
+        version = parser.get_http_version().encode()
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (verb, self._target, version, b"".join(lines))
+
+    def _refuse_input(self, error: HttpParserError) -> None:
+        if self._refusal is None and isinstance(error, HttpParserCallbackError):
+            cause = error.__context__ or error
+            if not isinstance(cause, Exception):
+                raise cause
+            LOG.error("a request can not be handled", exc_info=cause)
+            self._refusal = TopicsError("an internal error; the server's log has the details")
+        self._refuse(self._refusal or BadRequest(f"the request is not valid HTTP/1.1: {error}"))
+
+    def _refuse(self, error: TopicsError) -> None:
+        """Answers in turn with an error, and takes nothing more from this connection."""
+        self._parser = None
+        self._is_lingering = True
+        self._phase = IDLE
+        self._is_due = True
+        if self._is_last:
+            return
+        self._is_last = True
+        request = Request(self, "GET", b"/", {}, b"")
+        request.is_plain = request.is_keep_alive = False
+        self._answer(request, error_response(error))
+
+    # -- life --------------------------------------------------------------------------------
+
+    def scan(self, now: float) -> None:
+        """Ends what has taken too long."""
+        super().scan(now)
+        limits = self._limits
+        age = now - self._since
+        if self._transport is None or self._ended_at:
+            return
+        if not self._is_reading:
+            # We keep the client waiting, not it us.
+            self._since = now
+        elif self._phase == HEAD:
+            if age > limits.head_s:
+                self._time_out("head", limits.head_s)
+        elif self._phase == BODY:
+            if age > limits.body_s + self._body_bytes / limits.body_bytes_per_s_min:
+                self._time_out("body", limits.body_s)
+        elif age > limits.idle_s and not self._queue:
+            self._is_last = True
+            self._end()
+
+    def _time_out(self, part: str, limit_s: float) -> None:
+        self._refuse(RequestTimeout(f"the request's {part} took longer than {limit_s:g} s"))
+        self._settle()
+
+    def _is_idle(self) -> bool:
+        return self._phase == IDLE
+
+    def _forget(self) -> None:
+        self._parser = None
+
+
+def _too_many_headers(maximum: int) -> TopicsError:
+    return HeadersTooLarge(f"the request has more than {maximum} headers")
+
+
+def _head_too_large(maximum: int) -> TopicsError:
+    return HeadersTooLarge(f"the request's head is larger than {maximum} bytes")

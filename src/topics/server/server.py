@@ -1,0 +1,138 @@
+"""The connections of one server: who is there, who has been idle too long, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from email.utils import formatdate
+
+from topics.server.http1 import HttpProtocol
+from topics.server.limits import HttpLimits
+from topics.server.message import Handler
+from topics.server.takeover import Connection
+from topics.server.tick import Tick
+
+LOG = logging.getLogger("topics.server")
+BACKLOG = 4096
+# Each scan looks at one slot, so that many connections cost no pause.
+SLOTS = 8
+# Peers that vanished without a word are noticed by the kernel after about a minute and a half.
+KEEPALIVE_IDLE_S = 60
+KEEPALIVE_STEP_S = 10
+KEEPALIVE_PROBES = 3
+
+
+class HttpServer:
+    """Serves one handler on any number of sockets, all on the running loop.
+
+    The handler is called once for each complete request, on the loop, and returns at once.
+    `tick` is the end of the current turn of the loop; `now` is the loop's time, a scan old at most.
+    """
+
+    def __init__(self, handler: Handler, *, limits: HttpLimits | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.handler = handler
+        self.limits = limits or HttpLimits()
+        self.tick = Tick(self.loop)
+        self.now = self.loop.time()
+        self.is_draining = False
+        # Ends the head of every answer.
+        self.tail = b""
+        self._slots: list[set[Connection]] = [set() for _ in range(SLOTS)]
+        self._joined = 0
+        self._listeners: list[asyncio.Server] = []
+        self._emptied = asyncio.Event()
+        self._turn = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._scan()
+
+    @property
+    def connection_count(self) -> int:
+        return sum(map(len, self._slots))
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listens on an address; returns the port, which the system chooses for port 0."""
+        listener = await self.loop.create_server(
+            self.protocol, host, port, backlog=BACKLOG, reuse_address=True
+        )
+        self._listeners.append(listener)
+        for door in listener.sockets:
+            _keep_alive(door)
+        return int(listener.sockets[0].getsockname()[1])
+
+    def protocol(self) -> HttpProtocol:
+        """A protocol for one new connection: what `create_server` takes as its factory."""
+        return HttpProtocol(self)
+
+    async def shutdown(self, grace_s: float = 10.0) -> bool:
+        """Stops listening and ends every connection; True when all of them ended by themselves.
+
+        Requests in flight are answered, later ones get 503 `shutting_down`, idle connections are
+        closed, streams are told. What is left after `grace_s` is cut off.
+        """
+        self.is_draining = True
+        for listener in self._listeners:
+            listener.close()
+        for connection in self._everyone():
+            connection.drain()
+        if self.connection_count:
+            try:
+                await asyncio.wait_for(self._emptied.wait(), grace_s)
+            except TimeoutError:
+                pass
+        left = self._everyone()
+        for connection in left:
+            connection.abort()
+        if left:
+            LOG.warning("%d connections were cut off at shutdown", len(left))
+        if self._timer is not None:
+            self._timer.cancel()
+        # Aborted connections are lost in the next turn.
+        await asyncio.sleep(0)
+        return not left
+
+    # -- for connections ---------------------------------------------------------------------
+
+    def join(self, connection: Connection) -> None:
+        """Counts a connection in until it leaves."""
+        self._joined += 1
+        connection.slot = self._joined % SLOTS
+        self._slots[connection.slot].add(connection)
+
+    def leave(self, connection: Connection) -> None:
+        self._slots[connection.slot].discard(connection)
+        if self.is_draining and not self.connection_count:
+            self._emptied.set()
+
+    def replace(self, connection: Connection, successor: Connection) -> None:
+        """The successor has taken the connection over."""
+        self.leave(connection)
+        successor.slot = connection.slot
+        self._slots[successor.slot].add(successor)
+
+    # -- time --------------------------------------------------------------------------------
+
+    def _scan(self) -> None:
+        self.now = self.loop.time()
+        self.tail = b"\r\nDate: %b\r\n\r\n" % formatdate(usegmt=True).encode()
+        self._turn = (self._turn + 1) % SLOTS
+        for connection in tuple(self._slots[self._turn]):
+            try:
+                connection.scan(self.now)
+            except Exception as error:
+                LOG.error("a connection can not be looked at", exc_info=error)
+                connection.abort()
+        self._timer = self.loop.call_later(self.limits.scan_s / SLOTS, self._scan)
+
+    def _everyone(self) -> list[Connection]:
+        return [connection for slot in self._slots for connection in slot]
+
+
+def _keep_alive(door: socket.socket) -> None:
+    """Options that accepted sockets inherit."""
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_STEP_S)
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)

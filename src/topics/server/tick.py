@@ -1,0 +1,50 @@
+"""Work that is done once for everything that arrived in the same turn of the event loop.
+
+Handlers submit to the engine and defer its flush; the flush runs after the last socket of this
+turn was read, and writes what all of them submitted as one group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Tick:
+    """Runs deferred callbacks once, in the order they were first deferred, at the turn's end."""
+
+    __slots__ = ("_due", "_is_scheduled", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due: dict[Callable[[], None], None] = {}
+        self._is_scheduled = False
+
+    def defer(self, callback: Callable[[], None]) -> None:
+        """Runs `callback` at the end of this turn; deferring it again before then changes nothing.
+
+        A callback deferred while the callbacks run, runs after them, in the same turn.
+        """
+        self._due[callback] = None
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        # Two rounds reach what the callbacks defer in their turn (flush, then the answers);
+        # a callback that always defers itself must not keep the loop from its sockets.
+        for _ in range(2):
+            due, self._due = self._due, {}
+            for callback in due:
+                self._call(callback)
+        self._is_scheduled = bool(self._due)
+        if self._is_scheduled:
+            self._loop.call_soon(self._run)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:
+            self._loop.call_exception_handler(
+                {"message": "a deferred callback failed", "exception": error}
+            )

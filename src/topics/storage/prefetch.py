@@ -1,0 +1,34 @@
+"""Reading files ahead of the one who wants them, in threads: the reading releases the interpreter."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from topics.storage.fs import Fs, read_all
+
+AHEAD = 2
+
+
+class Prefetch:
+    """Reads whole files, expecting them to be asked for in the order given."""
+
+    def __init__(self, fs: Fs, paths: list[str], *, threads: bool) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._next = 0
+        self._started: dict[str, Future[bytes]] = {}
+        self._pool = ThreadPoolExecutor(AHEAD, "topics-read") if threads else None
+
+    def __call__(self, path: str) -> bytes:
+        if self._pool is None:
+            return read_all(self._fs, path)
+        while self._next < len(self._paths) and len(self._started) <= AHEAD:
+            ahead = self._paths[self._next]
+            self._started[ahead] = self._pool.submit(read_all, self._fs, ahead)
+            self._next += 1
+        started = self._started.pop(path, None)
+        return started.result() if started is not None else read_all(self._fs, path)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,341 @@
+"""What the sweep crashes: short histories, each about one part of the engine.
+
+Every one is ordinary use. None was written for a bug; the bugs were found by crashing all of them
+everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tests.crash.harness import COLD, SETTINGS, Run
+from topics.settings import Settings
+from topics.testing import CrashPlan
+from topics.testing.model import Operation
+
+Workflow = Callable[[Run], None]
+PLANS = {plan.name: plan for plan in CrashPlan.standard()}
+COLD_SETTINGS = msgspec.structs.replace(SETTINGS, cold_dir=COLD, hot_bytes=0)
+SLICED_SETTINGS = msgspec.structs.replace(SETTINGS, seal_records=6)
+
+
+def append_fsync(run: Run) -> None:
+    run.put("a", durability="fsync")
+    run.put("b", durability="fsync")
+    run.append("a")
+    run.append("b", 3, key="k1")
+    run.append("a", 2, key="k2")
+    run.append("b")
+    run.append("a", 1, key="k2")
+    run.append("c", 2)
+
+
+def append_disk(run: Run) -> None:
+    run.append("a")
+    run.append("b", 3, key="k1")
+    run.advance(60)
+    run.append("a", 2)
+    run.append("b", 1, key="k2")
+    run.append("a", 70)
+    run.append("b", 2)
+    run.sync()
+    run.append("a", 2, key="k3")
+    run.append("b", 2)
+
+
+def all_classes(run: Run) -> None:
+    for name, durability in zip("abcd", ("fsync", "disk", "memory", "ephemeral"), strict=True):
+        run.put(name, durability=durability)
+        run.append(name, 2, key="k1")
+    for name in "dcba":
+        run.append(name, 2)
+        run.delete(name, match="x")
+    run.advance(60)
+    run.reopen("clean")
+    for name in "dcba":
+        run.append(name, 1)
+
+
+def rotation(run: Run) -> None:
+    run.put("a", durability="fsync")
+    for turn in range(9):
+        run.append("a", 1, size=900)
+        run.append("c", 2, size=300 * (turn % 3))
+    run.delete("a", before=3)
+    run.append("a", 1, size=6000)
+    run.append("c", 1, size=9000)
+
+
+def delete_before_seal(run: Run) -> None:
+    run.put("a", durability="fsync")
+    run.append("a", 8)
+    run.append("b", 8)
+    for name in "ab":
+        run.delete(name, match="y:*")
+        run.delete(name, before=3)
+        run.append(name, 2)
+        run.delete(name, match="x", before=20)
+    run.delete("a", before=100)
+    run.append("a", 1)
+
+
+def delete_after_seal(run: Run) -> None:
+    run.put("a", durability="fsync")
+    run.append("a", 10)
+    run.append("b", 6)
+    run.checkpoint()
+    run.delete("a", match="x")
+    run.delete("b", before=3)
+    run.append("a", 3)
+    run.checkpoint()
+    run.delete("a", match="y:*")
+    run.delete("a", before=6)
+    run.checkpoint()
+    run.reopen("kill")
+    run.delete("a", before=9)
+    run.checkpoint()
+
+
+def caps(run: Run) -> None:
+    run.put("a", durability="fsync", cap_records=4)
+    run.put("b", cap_bytes=400)
+    run.put("c", durability="fsync", cap_records=4, discard="reject")
+    for _ in range(4):
+        run.append("a", 2)
+        run.append("b", 1, size=40)
+        run.append("c", 3)
+    run.append("a", 7)
+    run.delete("a", match="x")
+    run.append("a", 1)
+    run.put("a", durability="fsync", cap_records=2)
+    run.put("b", cap_bytes=200)
+    run.put("a", durability="fsync")
+    run.append("a", 2)
+    run.checkpoint()
+    run.append("b", 2)
+    run.append("c", 9)
+
+
+def ttl(run: Run) -> None:
+    run.put("a", durability="fsync", ttl_ms=1000)
+    run.put("b", ttl_ms=1000, cap_records=5)
+    for _ in range(4):
+        run.append("a", 2)
+        run.append("b", 2)
+        run.advance(400)
+    run.verify()
+    run.delete("a", match="x")
+    run.checkpoint()
+    run.advance(700)
+    run.verify()
+    run.append("a", 1)
+    run.put("a", durability="fsync")
+    run.advance(5000)
+    run.append("b", 1)
+
+
+def checkpoints(run: Run) -> None:
+    run.put("a", durability="fsync")
+    run.append("a", 5, key="k1")
+    run.append("b", 5)
+    run.checkpoint()
+    run.append("a", 12)
+    run.append("b", 2, key="k2")
+    run.checkpoint()
+    run.append("b", 2)
+    run.checkpoint()
+    run.append("a", 2)
+    run.append("b", 3)
+
+
+def relocation(run: Run) -> None:
+    run.put("a", durability="fsync")
+    run.append("a", 6)
+    run.append("b", 6, size=200)
+    run.checkpoint()
+    run.append("a", 4)
+    run.delete("a", match="x")
+    run.checkpoint()
+    run.delete("b", before=4)
+    run.delete("a", match="y:*")
+    run.checkpoint()
+    run.verify()
+    run.reopen("kill")
+    run.delete("b", before=7)
+    run.checkpoint()
+    run.checkpoint()
+
+
+def configure(run: Run) -> None:
+    run.put("a", durability="ephemeral")
+    run.append("a", 3)
+    run.put("a", durability="disk")
+    run.append("a", 2)
+    run.put("a", durability="fsync", cap_records=4)
+    run.append("a", 2)
+    run.put("b", durability="memory")
+    run.append("b", 2)
+    run.put("b", durability="fsync")
+    run.append("b", 2)
+    run.put("b", durability="ephemeral")
+    run.append("b", 1)
+    run.checkpoint()
+    run.put("b", durability="disk")
+    run.append("b", 1)
+    run.reopen("clean")
+    run.append("a", 1)
+    run.append("b", 1)
+
+
+def drop_and_recreate(run: Run) -> None:
+    run.put("a", durability="fsync")
+    run.append("a", 3)
+    run.append("b", 2)
+    run.drop("a")
+    run.append("a", 1)
+    run.drop("b")
+    run.put("b", durability="fsync")
+    run.append("b", 2)
+    run.checkpoint()
+    run.drop("b")
+    run.checkpoint()
+    run.append("b", 1)
+    run.drop("missing")
+    run.reopen("kill")
+    run.drop("a")
+    run.checkpoint()
+    run.put("a", durability="fsync")
+
+
+def restarts(run: Run) -> None:
+    """Recovery itself is crashed: each reopening is part of what the sweep interrupts."""
+    run.put("a", durability="fsync")
+    run.append("a", 2, key="k1")
+    run.append("b", 3)
+    run.reopen("kill")
+    run.append("a", 1)
+    run.append("b", 2)
+    run.reopen("crash", PLANS["prefix"])
+    run.append("b", 2)
+    run.append("a", 1, key="k1")
+    run.checkpoint()
+    run.delete("a", match="x")
+    run.reopen("crash", PLANS["odd-sectors"])
+    run.append("b", 1)
+    run.reopen("clean")
+    run.append("b", 1)
+    run.checkpoint()
+    run.reopen("kill")
+
+
+def idle(run: Run) -> None:
+    run.append("a", 2)
+    run.append("b", 2)
+    run.advance(100)
+    run.advance(11_000)
+    run.advance(100)
+    run.append("a", 1)
+    run.advance(100)
+    run.checkpoint()
+    run.append("a", 1)
+    run.advance(11_000)
+
+
+def sliced_checkpoint(run: Run) -> None:
+    """A checkpoint under way while others write and delete."""
+    run.put("a", durability="fsync")
+    run.append("a", 5, key="k1")
+    run.append("b", 5)
+    run.advance(60)
+    for turn in range(8):
+        run.append("a", 1, key=f"s{turn}")
+        run.engine.maintain(0)
+        run.delete("a", match="x") if turn % 3 == 0 else run.append("b", 1)
+        run.engine.maintain(0)
+    while run.engine.maintain(0):
+        pass
+    run.advance(60)
+    for turn in range(12):
+        if turn == 2:
+            run.drop("b")
+        if turn == 4:
+            run.append("b", 2)
+        run.delete("a", before=2 + turn)
+        run.engine.maintain(0)
+    run.checkpoint()
+
+
+def pipelined(run: Run) -> None:
+    def write(topic: str, count: int, key: str | None = None) -> Operation:
+        return Operation("append", topic, run.records(count), key)
+
+    run.put("a", durability="fsync")
+    run.submit([write("a", 1, "k1"), write("b", 2), write("a", 2), write("b", 1, "k2")])
+    run.submit([write("a", 1), write("a", 1, "k1"), write("c", 2), write("c", 1)])
+    run.submit([write("b", 2), Operation("delete", "b", before=3), write("b", 1)])
+    run.checkpoint()
+    run.submit([write("a", 2, "k3"), write("c", 2, "k4")])
+
+
+def ghosts(run: Run) -> None:
+    """Whole blocks in the middle are deleted while their segments live on."""
+    run.put("a", durability="fsync")
+    for _ in range(3):
+        run.append("a", 2, size=100)
+        run.do(
+            Operation("append", "a", tuple({"data": "g" * 500, "tag": "gone"} for _ in range(2)))
+        )
+    run.append("b", 3)
+    run.checkpoint()
+    run.delete("a", match="gone")
+    run.checkpoint()
+    run.reopen("kill")
+    run.append("a", 1)
+    run.checkpoint()
+    run.delete("a", before=4)
+    run.delete("a", match="y:*")
+    run.reopen("clean")
+    run.delete("a", before=100)
+
+
+def disk_full(run: Run) -> None:
+    run.put("a", durability="fsync")
+    run.append("a", 4)
+    run.append("b", 4)
+    run.checkpoint()
+    run.disk.capacity_bytes = run.disk.used_bytes()
+    for turn in range(12):
+        for name in "ab":
+            run.do(Operation("append", name, run.records(1, size=800), f"{name}{turn}"))
+    run.delete("a", match="x")
+    run.delete("b", before=3)
+    run.verify()
+    run.disk.capacity_bytes = None
+    for name in "ab":
+        run.do(Operation("append", name, run.records(1), f"{name}11"))
+    run.append("b", 2)
+    run.checkpoint()
+
+
+WORKFLOWS: dict[str, tuple[Workflow, Settings]] = {
+    "append_fsync": (append_fsync, SETTINGS),
+    "append_disk": (append_disk, SETTINGS),
+    "all_classes": (all_classes, SETTINGS),
+    "rotation": (rotation, SETTINGS),
+    "delete_before_seal": (delete_before_seal, SETTINGS),
+    "delete_after_seal": (delete_after_seal, SETTINGS),
+    "caps": (caps, SETTINGS),
+    "ttl": (ttl, SETTINGS),
+    "checkpoints": (checkpoints, SETTINGS),
+    "relocation": (relocation, COLD_SETTINGS),
+    "configure": (configure, SETTINGS),
+    "drop_and_recreate": (drop_and_recreate, SETTINGS),
+    "restarts": (restarts, SETTINGS),
+    "idle": (idle, SETTINGS),
+    "sliced_checkpoint": (sliced_checkpoint, SLICED_SETTINGS),
+    "pipelined": (pipelined, SETTINGS),
+    "ghosts": (ghosts, SETTINGS),
+    "disk_full": (disk_full, SETTINGS),
+}
