@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from topics.errors import InvalidRequest
+from topics.surrogates import decode_around
 
 SEQ_BASE = 1
 U64_MAX = 2**64 - 1
@@ -162,7 +164,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def value(self) -> Any:
-        return msgspec.json.decode(self.data)
+        try:
+            return msgspec.json.decode(self.data)
+        except msgspec.DecodeError:
+            # Lone surrogates and numbers out of range: the standard library takes them.
+            return json.loads(bytes(self.data))
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +200,12 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> list[Record]:
-        return _RECORDS.decode(self.records_json)
+        try:
+            return _RECORDS.decode(self.records_json)
+        except msgspec.DecodeError:
+            found, data = decode_around(_RECORDS, self.records_json, lambda records: records)
+            pairs = zip(found, data, strict=True)
+            return [msgspec.structs.replace(record, data=raw) for record, raw in pairs]
 
     @property
     def caught_up(self) -> bool:

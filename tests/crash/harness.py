@@ -359,6 +359,8 @@ class Sweep:
             self._check(run, run.disk.clone().kill(), ending, f"kill {where}")
 
     def _check(self, run: Run, image: FakeDisk, ending: Ending, where: str) -> None:
+        # Whoever recovers a full disk makes room first; that it refuses is another test.
+        image.capacity_bytes = None
         name = image.image_hash() if ending == "crash" else _content_hash(image)
         seen = (name, run.step, ending)
         if seen in self._seen or len(self.failures) >= 5:
@@ -383,6 +385,16 @@ class Sweep:
         finally:
             if nests:
                 self._depth = 0
+
+    def run(self, workflow: Callable[[Run], None], settings: Settings, *, seed: int = 1) -> None:
+        """Runs a workflow to its end, crashing it on the way; raises Violation for what broke."""
+        with deterministic(seed):
+            run = Run(seed=seed, settings=settings, observer=self.observe)
+            workflow(run)
+            run.verify()
+            run.step += 1
+            self.observe(run, "end", "")
+        self.require_clean()
 
     def require_clean(self) -> None:
         if self.failures:

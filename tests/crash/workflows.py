@@ -150,6 +150,19 @@ def checkpoints(run: Run) -> None:
     run.append("b", 3)
 
 
+def long_tail(run: Run) -> None:
+    """A disk topic goes on over several log files behind a checkpoint, unsynced."""
+    run.append("a", 3)
+    run.checkpoint()
+    run.append("a", 2)
+    run.checkpoint()
+    run.append("b", 1)
+    for _ in range(11):
+        run.append("a", 2, size=700)
+    run.delete("b", before=2)
+    run.append("a", 1)
+
+
 def relocation(run: Run) -> None:
     run.put("a", durability="fsync")
     run.append("a", 6)
@@ -329,6 +342,7 @@ WORKFLOWS: dict[str, tuple[Workflow, Settings]] = {
     "caps": (caps, SETTINGS),
     "ttl": (ttl, SETTINGS),
     "checkpoints": (checkpoints, SETTINGS),
+    "long_tail": (long_tail, SETTINGS),
     "relocation": (relocation, COLD_SETTINGS),
     "configure": (configure, SETTINGS),
     "drop_and_recreate": (drop_and_recreate, SETTINGS),

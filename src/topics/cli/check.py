@@ -12,7 +12,6 @@ from topics.cli import directory, exits
 from topics.engine import check as checking
 from topics.engine.findings import Report
 from topics.storage.fs import OsFs, join
-from topics.storage.readonly import ReadOnlyFs
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +36,7 @@ def check(
         fs = OsFs()
         lock = fs.lock_shared(join(path, "LOCK"))
         try:
-            store = directory.store_of(cold_dir, ReadOnlyFs(fs)) if cold else None
+            store = directory.store_of(cold_dir, directory.reading()) if cold else None
             with directory.progress_bar("checking") as progress:
                 found = checking.check(fs, path, store=store, progress=progress)
         finally:

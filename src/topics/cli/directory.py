@@ -19,7 +19,8 @@ from topics.cli import exits
 from topics.engine.findings import Report
 from topics.errors import DirectoryLocked, FormatMismatch, StorageError
 from topics.settings import Settings
-from topics.storage.fs import Fs
+from topics.storage.fs import Fs, OsFs
+from topics.storage.readonly import ReadOnlyFs
 from topics.storage.tiers import Store, open_store
 
 PROBLEMS_SHOWN_MAX = 20
@@ -55,6 +56,10 @@ def require_format(path: str) -> None:
     """Refuses to turn a mistyped path into a new data directory."""
     if not os.path.isfile(os.path.join(path, "FORMAT")):
         raise exits.Unreachable(f"{path} is not a topics directory: it has no FORMAT file")
+
+
+def reading() -> Fs:
+    return ReadOnlyFs(OsFs())
 
 
 def settings_for(cold_dir: str) -> Settings:

@@ -7,17 +7,19 @@ tickets resolved, once the bytes are with the kernel; `fsync` after the sync; `e
 from __future__ import annotations
 
 from topics.engine import ceilings, retention
-from topics.engine.commit import Op, Ticket
+from topics.engine.commit import Frame, Ticket
 from topics.engine.core import Core
 from topics.engine.idempotency import Keys, digest_of
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
-from topics.engine.write import Batch
+from topics.engine.write import Batch, utf8
 from topics.errors import InvalidRequest, RecordTooLarge, Throttled, TopicFull
 from topics.storage import columns as columns_codec
 from topics.storage import frames
-from topics.storage.columns import Columns
+from topics.storage.columns import Columns, single_time
 from topics.types import Appended
+
+KEYS_SWEEP_S = 1.0
 
 
 def append(
@@ -33,71 +35,110 @@ def append(
     core.expire(topic)
     ts = max(now_ms, topic.last_ts)
     first = topic.next_seq
-    columns = batch.render(first, ts)
-    _check_room(core, topic, len(columns.ends), len(columns.payload))
+    count = len(batch.data)
+    if batch.is_plain_single:
+        columns = None
+        payload = batch.render_one(first, ts)
+    else:
+        columns = batch.render(first, ts)
+        payload = bytes(columns.payload)
+    if core.settings.max_total_bytes or topic.config.discard == "reject":
+        _check_room(core, topic, count, len(payload))
     if digest:
-        _remember(core, topic, digest, first, len(columns.ends), ts)
-    _stage(core, topic, columns, first, ts, digest, created, ticket)
+        _remember(core, topic, digest, first, count, ts)
+    frame = AppendFrame(core, topic, columns, payload, count, ts, created, ticket)
+    frame.digest = digest
+    frame.stage()
 
 
-def _stage(
-    core: Core,
-    topic: Topic,
-    columns: Columns,
-    first: int,
-    ts: int,
-    digest: bytes,
-    created: bool,
-    ticket: Ticket,
-) -> None:
-    count, size = len(columns.ends), len(columns.payload)
-    before = topic.last_ts
-    topic.next_seq = first + count
-    topic.last_ts = ts
-    topic.pending_bytes += size
+class AppendFrame(Frame):
+    """A write on its way. `columns` is None for a single record of nothing but data."""
 
-    def apply() -> Appended:
-        topic.pending_bytes -= size
-        publish(core, topic, first, columns)
-        return _appended(topic, first, count, ts, created, False)
+    __slots__ = ("columns", "core", "created", "digest", "last_ts_before")
 
-    def undo() -> None:
-        topic.next_seq = first
-        topic.last_ts = before
-        topic.pending_bytes -= size
-        if digest and topic.keys is not None:
-            topic.keys.remove(digest)
-            core.idempotency_keys -= 1
+    def __init__(
+        self,
+        core: Core,
+        topic: Topic,
+        columns: Columns | None,
+        payload: bytes,
+        count: int,
+        ts: int,
+        created: bool,
+        ticket: Ticket,
+    ) -> None:
+        self.topic = topic
+        self.kind = frames.APPEND
+        self.aside = False
+        self.ticket = ticket
+        self.first = topic.next_seq
+        self.count = count
+        self.ts = ts
+        self.floor = 0
+        self.payload = payload
+        self.core = core
+        self.columns = columns
+        self.created = created
+        self.digest = b""
+        self.last_ts_before = topic.last_ts
 
-    durability = topic.config.durability
-    if durability == "ephemeral":
-        core.committer.apply_resident(topic, apply, ticket)
-        return
-    waits = durability == "fsync"
-    if durability == "disk":
-        pending = topic.bytes_total + topic.pending_bytes
-        waits = ceilings.cover(core, topic, first + count - 1, pending)
-    flags, cols = columns_codec.encode(columns, times=False, key=digest)
-    core.committer.stage(
-        Op(
-            topic, frames.APPEND, apply, gated=waits, ticket=ticket, undo=undo, first=first,
-            count=count, ts=ts, flags=flags, cols=cols, payload=bytes(columns.payload),
-        )
-    )  # fmt: skip
+    def stage(self) -> None:
+        """Assigns the seqs and hands the frame to the log."""
+        topic, core = self.topic, self.core
+        topic.next_seq = stop = self.first + self.count
+        topic.last_ts = self.ts
+        topic.pending_bytes += len(self.payload)
+        durability = topic.config.durability
+        if durability == "ephemeral":
+            assert self.ticket is not None
+            core.committer.apply_resident(topic, self.apply, self.ticket)
+            return
+        if durability == "disk":
+            pending = topic.bytes_total + topic.pending_bytes
+            self.gated = ceilings.cover(core, topic, stop - 1, pending)
+        else:
+            self.gated = durability == "fsync"
+        if self.columns is None and not self.digest:
+            self.flags, self.cols = 0, b""
+        else:
+            columns = self.columns or single_time(self.payload, self.ts)
+            self.flags, self.cols = columns_codec.encode(columns, times=False, key=self.digest)
+        core.committer.stage(self)
+
+    def apply(self) -> Appended:
+        topic, columns = self.topic, self.columns
+        topic.pending_bytes -= len(self.payload)
+        if columns is not None or not topic.publish_one(self.payload, self.ts):
+            publish(self.core, topic, self.first, columns or single_time(self.payload, self.ts))
+        else:
+            published(self.core, topic, 1, len(self.payload))
+        return _appended(topic, self.first, self.count, self.ts, self.created, False)
+
+    def undo(self) -> None:
+        topic = self.topic
+        topic.next_seq = self.first
+        topic.last_ts = self.last_ts_before
+        topic.pending_bytes -= len(self.payload)
+        if self.digest and topic.keys is not None:
+            topic.keys.remove(self.digest)
+            self.core.idempotency_keys -= 1
 
 
 def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:
     """Makes records readable, then lets the caps evict."""
-    if not topic.unsealed_records:
-        topic.unsealed_since_s = core.clock.monotonic_s()
-    core.unsealed_records += len(columns.ends)
-    core.unsealed_bytes += len(columns.payload)
     topic.publish(first, columns, core.settings.block_bytes)
     if columns.tags is not None:
         topic.tags = topic.tags or TagIndex()
         topic.tags.add(columns.tags, first)
         core.unfolded.add(topic.id)
-    if topic.config.cap_records or topic.config.cap_bytes:
+    published(core, topic, len(columns.ends), len(columns.payload))
+
+
+def published(core: Core, topic: Topic, count: int, size: int) -> None:
+    core.unsealed_records += count
+    core.unsealed_bytes += size
+    config = topic.config
+    if config.cap_records or config.cap_bytes:
         retention.evict(topic, core.segments.columns_or_none)
     core.recount(topic)
 
@@ -150,7 +191,7 @@ def _digest(core: Core, key: str) -> bytes:
     limit = core.settings.max_idempotency_key_chars
     if not 1 <= len(key) <= limit:
         raise InvalidRequest(f"idempotency_key must have 1 to {limit} characters")
-    return digest_of(key)
+    return digest_of(utf8(key, "idempotency_key"))
 
 
 def _find_key(core: Core, topic: Topic, digest: bytes, now_ms: int) -> tuple[int, int, int] | None:
@@ -180,6 +221,8 @@ def _repeated(core: Core, topic: Topic, digest: bytes, now_ms: int, ticket: Tick
 def _remember(core: Core, topic: Topic, digest: bytes, first: int, count: int, ts: int) -> None:
     limit = core.settings.max_idempotency_keys
     if limit and core.idempotency_keys >= limit:
+        _expire_keys(core)
+    if limit and core.idempotency_keys >= limit:
         raise Throttled(
             f"{limit} idempotency keys are remembered, the most this server keeps; nothing was "
             "written. Retry when older keys have left their window, or without a key.",
@@ -189,3 +232,17 @@ def _remember(core: Core, topic: Topic, digest: bytes, first: int, count: int, t
     before = len(topic.keys)
     topic.keys.add(digest, first, count, ts)
     core.idempotency_keys += len(topic.keys) - before
+
+
+def _expire_keys(core: Core) -> None:
+    """Forgets what has left its window in topics that nobody writes any more; now and then."""
+    now_s = core.clock.monotonic_s()
+    if now_s - core.keys_swept_s < KEYS_SWEEP_S:
+        return
+    core.keys_swept_s = now_s
+    now_ms = core.clock.wall_ms()
+    for topic in core.by_id.values():
+        if topic.keys is not None:
+            core.idempotency_keys -= topic.keys.expire(
+                expired_before=now_ms - topic.config.idempotency_window_ms, keys_max=len(topic.keys)
+            )

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from topics.engine.segments import Segment
 
 # Columns of a block, or None when they can not be had without waiting for a remote store.
+# An open block that reached this is ended by the next write.
+JOINED_BYTES_MAX = 240 * 1024
+
 Loader = Callable[["Block"], Columns | None]
 
 
@@ -69,6 +72,27 @@ class Block:
         self.last_ts = columns.times[-1]
         if self.dead is not None:
             self.dead += bytes(added)
+
+    def add_one(self, payload: bytes, ts: int, seq: int) -> bool:
+        """Appends one record of nothing but data; False where that is not so simple."""
+        columns = self.columns
+        if columns is None or self.first + self.count != seq or self.size >= JOINED_BYTES_MAX:
+            return False
+        held = columns.payload
+        if type(held) is not bytearray or self.dead is not None or self.segment is not None:
+            return False
+        if columns.tags is not None or columns.nodes is not None or columns.metas is not None:
+            return False
+        held += payload
+        columns.ends.append(len(held))
+        if columns.times[-1] != ts:
+            columns.times_at.append(self.count)
+            columns.times.append(ts)
+        self.count += 1
+        self.size = len(held)
+        self.live_bytes += len(payload)
+        self.last_ts = ts
+        return True
 
     def freeze(self) -> None:
         """Ends an open block: exact memory from now on."""

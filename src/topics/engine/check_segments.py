@@ -5,15 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from topics.engine.inventory import Chosen, leftovers
-from topics.engine.segments import StoreBytes
 from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
 from topics.storage.fs import join, opened
 from topics.storage.segment import DEAD, Bytes, FileBytes, SegmentInfo
 from topics.storage.snapshot import Snapshot
+from topics.storage.tiers import Store
 
 if TYPE_CHECKING:
     from topics.engine.check import Checker
+
+
+class StoreBytes:
+    """Random access to a segment in the cold store."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self._store.get_range(self._name, offset, length)
+
+    def size(self) -> int:
+        return self._store.size(self._name)
 
 
 def check_segments(checker: Checker, summaries: list[Snapshot]) -> None:

@@ -94,8 +94,9 @@ def take(core: Core) -> Iterator[None]:
 
 def capture(topic: Topic) -> TopicRecord:
     ghosts = [(b.first, b.stop - 1, b.last_ts) for b in topic.blocks if b.is_ghost]
-    keys = list(topic.keys.dump()) if topic.keys is not None else []
     is_resident = topic.config.durability == "ephemeral"
+    # The keys of records that go with the process go with them.
+    keys = [] if is_resident or topic.keys is None else list(topic.keys.dump())
     return TopicRecord(
         topic.id, topic.name, topic.epoch, topic.config, topic.config_version,
         # An ephemeral topic's records are not kept: its head is, as a ceiling.

@@ -48,13 +48,40 @@ class Ticket:
             self.callback(self)
 
 
-class Op:
+class Frame:
     """One frame on its way. `apply` runs exactly once, or `undo` does, or the outcome is unknown."""
 
     __slots__ = (
-        "apply", "aside", "cols", "count", "first", "flags", "floor", "gated", "kind", "payload", "ticket",
-        "topic", "ts", "undo",
+        "aside", "cols", "count", "first", "flags", "floor", "gated", "kind", "payload", "ticket",
+        "topic", "ts",
     )  # fmt: skip
+
+    def __init__(self, topic: Topic, kind: int, gated: bool, ticket: Ticket | None) -> None:
+        self.topic = topic
+        self.kind = kind
+        self.gated = gated
+        self.aside = False
+        self.ticket = ticket
+        self.first = self.count = self.ts = self.floor = self.flags = 0
+        self.cols = self.payload = b""
+
+    def entry(self) -> bytes:
+        return frames.ENTRY.pack(
+            self.topic.id, self.kind, self.flags, self.count, self.first, self.ts, self.floor,
+            len(self.cols), len(self.payload),
+        )  # fmt: skip
+
+    def apply(self) -> Any:
+        """Brings the effect into memory; returns the ticket's result."""
+
+    def undo(self) -> None:
+        """Takes back what staging did."""
+
+
+class Op(Frame):
+    """A frame whose effect is a function."""
+
+    __slots__ = ("_apply", "_undo")
 
     def __init__(
         self,
@@ -66,33 +93,24 @@ class Op:
         ticket: Ticket | None = None,
         undo: Callable[[], None] | None = None,
         first: int = 0,
-        count: int = 0,
-        ts: int = 0,
         floor: int = 0,
         flags: int = 0,
-        cols: bytes = b"",
         payload: bytes = b"",
     ) -> None:
-        self.topic = topic
-        self.kind = kind
-        self.apply = apply
-        self.gated = gated
-        self.aside = False
-        self.ticket = ticket
-        self.undo = undo
+        super().__init__(topic, kind, gated, ticket)
+        self._apply = apply
+        self._undo = undo
         self.first = first
-        self.count = count
-        self.ts = ts
         self.floor = floor
         self.flags = flags
-        self.cols = cols
         self.payload = payload
 
-    def entry(self) -> bytes:
-        return frames.ENTRY.pack(
-            self.topic.id, self.kind, self.flags, self.count, self.first, self.ts, self.floor,
-            len(self.cols), len(self.payload),
-        )  # fmt: skip
+    def apply(self) -> Any:
+        return self._apply()
+
+    def undo(self) -> None:
+        if self._undo is not None:
+            self._undo()
 
 
 class Lane:
@@ -102,8 +120,8 @@ class Lane:
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
-        self.staged: list[Op] = []
-        self.waiting: deque[tuple[Mark, Op]] = deque()
+        self.staged: list[Frame] = []
+        self.waiting: deque[tuple[Mark, Frame]] = deque()
 
 
 class Committer:
@@ -115,7 +133,7 @@ class Committer:
     def lane_of(self, topic: Topic) -> Lane:
         return self.lanes[topic.id % len(self.lanes)]
 
-    def stage(self, op: Op) -> None:
+    def stage(self, op: Frame) -> None:
         topic = op.topic
         if topic.gated:
             op.gated = True
@@ -128,7 +146,7 @@ class Committer:
         lane = self.lane_of(topic)
         lane.staged = [op for op in lane.staged if op.topic is not topic]
 
-    def stage_aside(self, op: Op) -> None:
+    def stage_aside(self, op: Frame) -> None:
         """Stages a gated operation that nothing of its topic has to wait for."""
         op.aside = True
         self.lane_of(op.topic).staged.append(op)
@@ -154,7 +172,7 @@ class Committer:
                 ops, lane.staged = lane.staged, []
                 self._write(lane, ops)
 
-    def _write(self, lane: Lane, ops: list[Op]) -> None:
+    def _write(self, lane: Lane, ops: list[Frame]) -> None:
         try:
             end = lane.shard.write(
                 [op.entry() for op in ops],
@@ -181,17 +199,16 @@ class Committer:
         else:
             self._syncer.touch(lane.shard)
 
-    def _reject(self, ops: list[Op], error: TopicsError) -> None:
+    def _reject(self, ops: list[Frame], error: TopicsError) -> None:
         for op in reversed(ops):
             if op.gated and not op.aside:
                 op.topic.gated -= 1
-            if op.undo is not None:
-                op.undo()
+            op.undo()
         for op in ops:
             if op.ticket is not None:
                 op.ticket.fail(error)
 
-    def _unknown(self, ops: list[Op], error: Poisoned) -> None:
+    def _unknown(self, ops: list[Frame], error: Poisoned) -> None:
         self.poison = error
         unknown = OutcomeUnknown(
             "the write may or may not be there: storage failed before it was known to be durable; "
@@ -242,7 +259,7 @@ class Committer:
         return ticket.result
 
 
-def _apply(op: Op) -> None:
+def _apply(op: Frame) -> None:
     result = op.apply()
     if op.ticket is not None:
         op.ticket.resolve(result)

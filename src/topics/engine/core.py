@@ -44,6 +44,7 @@ class Core:
         self.unsealed_records = 0
         self.unsealed_bytes = 0
         self.idempotency_keys = 0
+        self.keys_swept_s = 0.0
         # Disk topics with an open ceiling, in the order in which they are looked at.
         self.open_topics: dict[int, None] = {}
         # Topics whose tag index has work left over for maintenance.

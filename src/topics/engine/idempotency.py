@@ -56,8 +56,8 @@ class Keys:
             yield digest, first, count, ts
 
 
-def digest_of(key: str) -> bytes:
-    return hashlib.blake2b(key.encode(), digest_size=16).digest()
+def digest_of(key: bytes) -> bytes:
+    return hashlib.blake2b(key, digest_size=16).digest()
 
 
 def _unpack(packed: int) -> tuple[int, int, int]:

@@ -141,6 +141,10 @@ def _clear_away(data: DataDir, left: Leftovers) -> None:
     """Removes what is known to be left over, sets aside what is not known."""
     for name in left.spent:
         data.fs.unlink(join(data.segments, name))
+    for name in data.fs.listdir(data.snapshots):
+        # A snapshot that never got its name: the log still has all of it.
+        if name.endswith(".tmp"):
+            data.fs.unlink(join(data.snapshots, name))
     for name in left.unknown:
         data.fs.rename(join(data.segments, name), join(data.quarantine, name))
     data.fs.sync_dir(data.segments)

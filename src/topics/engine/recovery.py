@@ -62,6 +62,8 @@ class Recovery:
         snapshot = load_snapshot(self.core)
         yield 0.1
         self.replay = Replay(self.core)
+        # Only a session that was ready takes snapshots; its own note may be trimmed by now.
+        self.replay.recovered_generation = snapshot.generation if snapshot else 0
         lines = wal_reader.list_timelines(self.data)
         wanted = wal_reader.wanted(snapshot, lines)
         paths = [f.path for line, first in wanted for f in line.files if f.number >= first]
@@ -133,7 +135,7 @@ class Recovery:
         for shard in shards:
             shard.open()
         syncer = (
-            ThreadSyncer(shards, settings.sync_interval_ms / 1000, core.notify)
+            ThreadSyncer(shards, settings.sync_interval_ms / 1000, lambda: core.notify())
             if settings.threads
             else Syncer()
         )

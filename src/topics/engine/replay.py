@@ -94,12 +94,10 @@ class Replay:
     def apply(self, topic_id: int, kind: int, groups: Groups, first: int, stop: int) -> None:
         topic = self.core.by_id.get(topic_id)
         if kind == frames.CREATE:
-            self._create(topic_id, topic, _CREATE.decode(payload(groups, first)))
+            self.create(topic_id, topic, _CREATE.decode(payload(groups, first)))
             return
+        topic = topic or self.missing(topic_id)
         if topic is None:
-            # Dropped later than this frame and before the snapshot that we started from.
-            if topic_id >= max(self.known_ids, self.core.next_topic_id):
-                raise CorruptData(f"frame of a topic that was never created: {topic_id}")
             return
         if kind == frames.APPEND:
             self._appends(topic, groups, first, stop)
@@ -117,14 +115,24 @@ class Replay:
         elif kind == frames.MARK:
             self.is_clean = bool(groups.frames["flags"][index])
 
-    def _create(self, topic_id: int, topic: Topic | None, frame: CreateFrame) -> None:
+    def missing(self, topic_id: int) -> Topic | None:
+        """A frame of a topic that is not there: None when it is known to be gone."""
+        # Dropped later than this frame and before the snapshot that we started from.
+        if topic_id >= max(self.known_ids, self.core.next_topic_id):
+            raise CorruptData(f"frame of a topic that was never created: {topic_id}")
+        return None
+
+    def create(self, topic_id: int, topic: Topic | None, frame: CreateFrame) -> None:
         self.core.next_epoch = max(self.core.next_epoch, frame.epoch + 1)
         if topic is not None or topic_id < self.known_ids:
             return
-        # A name has one topic: the drop of an older one may be in another shard's lost end.
-        older = self.core.by_name.get(frame.name)
-        if older is not None and older.id < topic_id:
-            self.core.leave(older)
+        # A name has one topic, the youngest: shards are replayed one after the other, and the drop
+        # of an older one may come later or be in another shard's lost end.
+        other = self.core.by_name.get(frame.name)
+        if other is not None and other.id > topic_id:
+            return
+        if other is not None:
+            self.core.leave(other)
         self.core.enter(Topic(topic_id, frame.name, frame.epoch, frame.config))
 
     def _appends(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
@@ -141,20 +149,27 @@ class Replay:
 
     def _singles(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
         """Frames of one plain record each, as few runs."""
+        seqs = groups.frames["first"][first:stop].astype(np.int64)
+        breaks = (np.flatnonzero(np.diff(seqs) != 1) + 1 + first).tolist()
+        for start, end in zip([first, *breaks], [*breaks, stop], strict=True):
+            self._run(topic, groups, start, end)
+
+    def _run(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
+        """Frames of consecutive seqs."""
         table = groups.frames[first:stop]
-        seqs = table["first"].astype(np.int64)
-        fresh = int(np.searchsorted(seqs, topic.head + 1))
-        if fresh == len(seqs):
+        seq = int(table["first"][0])
+        if seq > topic.head + 1:
+            self.skipped(topic, seq)
+        fresh = topic.head + 1 - seq
+        if fresh >= len(table):
             return
-        if seqs[fresh] != topic.head + 1 or (np.diff(seqs[fresh:]) != 1).any():
-            raise CorruptData(f"topic {topic.name}: frames skip a seq behind {topic.head}")
         sizes = table["size"].astype(np.int64)
         room = max(int(RUN_BYTES_MAX // max(int(sizes.mean()), 1)), 1)
-        for start in range(fresh, len(seqs), room):
-            end = min(start + room, len(seqs))
+        for start in range(fresh, len(table), room):
+            end = min(start + room, len(table))
             at = groups.payload_at[first + start : first + end]
             run = sizes[start:end]
-            self._publish(topic, int(seqs[start]), _gather(groups.raw, at, run, table[start:end]))
+            self._publish(topic, seq + start, _gather(groups.raw, at, run, table[start:end]))
 
     def _frame(self, topic: Topic, groups: Groups, index: int) -> None:
         row = groups.frames[index]
@@ -175,8 +190,12 @@ class Replay:
             columns = columns.cut(topic.head + 1 - first, count)
             first = topic.head + 1
         if first != topic.head + 1:
-            raise CorruptData(f"topic {topic.name}: frames skip from {topic.head} to {first}")
+            self.skipped(topic, first)
         self._publish(topic, first, columns)
+
+    def skipped(self, topic: Topic, first: int) -> None:
+        """Frames go on at `first`, and nothing says what became of the seqs in front of it."""
+        raise CorruptData(f"topic {topic.name}: frames skip from {topic.head} to {first}")
 
     def _publish(self, topic: Topic, first: int, columns: Columns) -> None:
         load = self.core.segments.columns_or_none

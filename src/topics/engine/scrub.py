@@ -62,10 +62,10 @@ def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[N
         if held.number in core.segments.live and _is_dirty(core, held, blocks):
             yield from _rewrite(core, held, blocks, done)
         yield
-    before = set(core.segments.garbage)
+    before = set(core.data.fs.listdir(core.data.segments))
     yield from checkpoint(core)
     yield from checkpoint(core)
-    done.segments_removed = len(before - set(core.segments.garbage))
+    done.segments_removed = len(before.difference(core.data.fs.listdir(core.data.segments)))
     yield from relocation.relocate(core)
     _remove_copies(core, done, keep_aside=keep_aside)
     _remove_stray_objects(core, done)

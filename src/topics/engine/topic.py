@@ -51,7 +51,7 @@ class Topic:
         "ceiling_seq", "config", "config_version", "counted_bytes", "dropped", "epoch", "floor",
         "gated", "head", "holes", "id", "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "tags",
-        "unsealed_bytes", "unsealed_records", "unsealed_since_s", "untagged",
+        "unsealed_bytes", "unsealed_records", "untagged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -92,7 +92,6 @@ class Topic:
         self.tags: TagIndex | None = None
         self.unsealed_bytes = 0
         self.unsealed_records = 0
-        self.unsealed_since_s = 0.0
         # Bytes assigned but not published yet, and the part of live_bytes in the instance's total.
         self.pending_bytes = 0
         self.counted_bytes = 0
@@ -227,6 +226,25 @@ class Topic:
         self.unsealed_records += count
         self.last_ts = max(self.last_ts, columns.times[-1])
         self.last_write_ts = columns.times[-1]
+
+    def publish_one(self, payload: bytes, ts: int) -> bool:
+        """Like `publish` for one record of nothing but data; False where it can not just join."""
+        block = self.blocks[-1] if self.blocks else None
+        if block is None or not block.add_one(payload, ts, self.head + 1):
+            return False
+        size = len(payload)
+        self.head = head = self.head + 1
+        if self.next_seq <= head:
+            self.next_seq = head + 1
+        self.live_count += 1
+        self.live_bytes += size
+        self.bytes_total += size
+        self.unsealed_bytes += size
+        self.unsealed_records += 1
+        if ts > self.last_ts:
+            self.last_ts = ts
+        self.last_write_ts = ts
+        return True
 
     def add_hole(self, first: int, last: int, state: int, load: Loader) -> None:
         """Notes that [first, last], behind the head, can never be read."""

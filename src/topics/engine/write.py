@@ -7,6 +7,7 @@ and duplicate keys survive; line breaks between tokens become spaces, because on
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge
 from topics.settings import Settings
 from topics.storage.columns import Columns
+from topics.surrogates import decode_around, has_surrogates, masked
 from topics.types import ConfigInput, convert
 
 ROUTER_META = "_topics_router"
@@ -79,11 +81,37 @@ def decode_write(body: bytes, settings: Settings) -> Request:
         try:
             request = _FULL.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise invalid_json(error) from None
+            request = _decode_surrogates(body, settings, error)
     if b"\n" in body or b"\r" in body:
         for record in request.records:
             record.data = msgspec.Raw(bytes(record.data).translate(_UNBROKEN))
     return request
+
+
+def _decode_surrogates(body: bytes, settings: Settings, error: Exception) -> WriteRequest:
+    """The request, if lone surrogates in its data are all that was wrong with it."""
+    if isinstance(error, RecursionError) or not has_surrogates(body):
+        raise invalid_json(error)
+    try:
+        request, data = decode_around(_FULL, body, lambda found: _few(found, settings))
+    except (msgspec.DecodeError, RecursionError) as still:
+        raise invalid_json(still) from None
+    for record, raw in zip(request.records, data, strict=True):
+        record.data = raw
+    return request
+
+
+def _few(request: WriteRequest, settings: Settings) -> list[RecordInput]:
+    check_count(len(request.records), settings)
+    return request.records
+
+
+def check_count(count: int, settings: Settings) -> None:
+    if count > settings.max_batch_records:
+        raise BatchTooLarge(
+            f"{count} records in one write; the limit is {settings.max_batch_records}",
+            limit=settings.max_batch_records,
+        )
 
 
 def check_text(body: bytes) -> None:
@@ -105,24 +133,53 @@ def invalid_json(error: Exception) -> InvalidRequest:
 
 def request_of(records: Sequence[Mapping[str, Any]], **fields: Any) -> WriteRequest:
     """The same request from Python values."""
+    for name, kind in (
+        ("node", str | None),
+        ("idempotency_key", str | None),
+        ("create", bool | None),
+    ):
+        convert(fields.get(name), kind, name)
     inputs = []
     for index, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            raise InvalidRequest(f"records[{index}] must be a mapping")
         unknown = record.keys() - {"data", "tag", "node", "meta"}
         if unknown or "data" not in record:
             raise InvalidRequest(
                 f"records[{index}] needs data, and may have tag, node and meta"
                 + (f"; not {', '.join(sorted(map(str, unknown)))}" if unknown else "")
             )
-        raw = record["data"]
         try:
-            data = raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(_ENCODER.encode(raw))
-        except (TypeError, ValueError, RecursionError) as error:
+            data = _data_of(record["data"])
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise InvalidRequest(f"records[{index}].data is not JSON: {error}") from None
         inputs.append(RecordInput(data, *(record.get(key) for key in ("tag", "node", "meta"))))
         convert(inputs[-1].tag, str | None, f"records[{index}].tag")
         convert(inputs[-1].node, str | None, f"records[{index}].node")
         convert(inputs[-1].meta, dict[str, str] | None, f"records[{index}].meta")
     return WriteRequest(records=inputs, **fields)
+
+
+def _data_of(value: Any) -> msgspec.Raw:
+    """A Python value as JSON; raw JSON is checked and kept as it is."""
+    if isinstance(value, msgspec.Raw):
+        text = bytes(value)
+        text.decode()
+        msgspec.json.decode(masked(text), type=msgspec.Raw)
+        return msgspec.Raw(text.translate(_UNBROKEN))
+    text = _ENCODER.encode(value)
+    # The encoder writes null for what JSON has no number for.
+    if b"null" in text and not _is_finite(msgspec.to_builtins(value)):
+        raise ValueError("JSON has no NaN and no infinity")
+    return msgspec.Raw(text)
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
 
 
 class Batch:
@@ -138,11 +195,7 @@ class Batch:
     ) -> None:
         if not records:
             raise InvalidRequest("records must not be empty")
-        if len(records) > settings.max_batch_records:
-            raise BatchTooLarge(
-                f"{len(records)} records in one write; the limit is {settings.max_batch_records}",
-                limit=settings.max_batch_records,
-            )
+        check_count(len(records), settings)
         self.record_bytes_max = settings.max_record_bytes
         self.data = [record.data for record in records]
         self.tags: list[str | None] | None = None
@@ -159,8 +212,6 @@ class Batch:
 
     def render(self, first: int, ts: int) -> Columns:
         """The batch as wire records from seq `first` on. Raises RecordTooLarge."""
-        if len(self.data) == 1 and self.metas is None and self.nodes is None:
-            return self._render_one(first, ts)
         sizes = np.fromiter(map(len, self.data), dtype=np.uint32, count=len(self.data))
         if self.metas is not None or int(sizes.max()) > self.record_bytes_max:
             self._check_sizes(sizes)
@@ -178,13 +229,21 @@ class Batch:
             payload, ends, array("I", [0]), array("q", [ts]), self.nodes, self.tags, metas
         )
 
-    def _render_one(self, first: int, ts: int) -> Columns:
+    @property
+    def is_plain_single(self) -> bool:
+        return (
+            len(self.data) == 1
+            and self.tags is None
+            and self.nodes is None
+            and self.metas is None
+        )
+
+    def render_one(self, first: int, ts: int) -> bytes:
+        """A single record of nothing but data. Raises RecordTooLarge."""
         data = self.data[0]
         if len(data) > self.record_bytes_max:
             self._check_sizes(np.array([len(data)], dtype=np.uint32))
-        payload = b'{"$seq":%d,"$ts":%d,"data":%b},' % (first, ts, data)
-        ends = array("I", (len(payload),))
-        return Columns(payload, ends, array("I", (0,)), array("q", (ts,)), None, self.tags)
+        return b'{"$seq":%d,"$ts":%d,"data":%b},' % (first, ts, data)
 
     def _render_plain(self, first: int, ts: int) -> bytes:
         # One formatting of the whole batch: a third less than one for each record and a join.
@@ -236,9 +295,17 @@ def _texts(what: str, texts: list[str | None], bytes_max: int) -> list[str | Non
     if not present:
         return None
     for text in present:
-        if text is not None and len(text) * 4 > bytes_max and len(text.encode()) > bytes_max:
+        size = 0 if text is None else len(text) if text.isascii() else len(utf8(text, what))
+        if size > bytes_max:
             raise InvalidRequest(f"{what} is longer than {bytes_max} bytes", limit=bytes_max)
     return texts
+
+
+def utf8(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{what} has a lone surrogate: it is not text") from None
 
 
 def _metas(metas: list[dict[str, str] | None], settings: Settings) -> list[bytes] | None:
@@ -251,7 +318,10 @@ def _metas(metas: list[dict[str, str] | None], settings: Settings) -> list[bytes
             continue
         if ROUTER_META in meta:
             raise InvalidRequest(f"records[{index}].meta: {ROUTER_META} is reserved")
-        raw = _ENCODER.encode(meta)
+        try:
+            raw = _ENCODER.encode(meta)
+        except UnicodeEncodeError:
+            raise InvalidRequest(f"records[{index}].meta has a lone surrogate") from None
         if len(meta) > settings.max_meta_keys or len(raw) > settings.max_meta_bytes:
             raise InvalidRequest(
                 f"records[{index}].meta has {len(meta)} keys and {len(raw)} bytes; the limits "

@@ -40,8 +40,9 @@ class Exchange(asyncio.Protocol):
 
     __slots__ = (
         "_backlog", "_discarded_bytes", "_ended_at", "_gzip_bytes_min", "_handler", "_is_blocked",
-        "_is_due", "_is_feeding", "_is_last", "_is_lingering", "_is_paused", "_is_reading", "_leftover",
-        "_limits", "_out", "_out_bytes", "_queue", "_stall", "_transport", "server", "slot",
+        "_is_due", "_is_feeding", "_is_last", "_is_lingering", "_is_paused", "_is_reading",
+        "_leftover", "_limits", "_out", "_out_bytes", "_queue", "_stall", "_transport", "server",
+        "slot",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:

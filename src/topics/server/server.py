@@ -107,7 +107,7 @@ class HttpServer:
 
     def replace(self, connection: Connection, successor: Connection) -> None:
         """The successor has taken the connection over."""
-        self.leave(connection)
+        self._slots[connection.slot].discard(connection)
         successor.slot = connection.slot
         self._slots[successor.slot].add(successor)
 

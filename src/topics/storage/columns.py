@@ -112,8 +112,9 @@ def empty() -> Columns:
     return Columns(bytearray(), array("I"), array("I"), array("q"))
 
 
-def single_time(payload: Payload, ends: array[int], ts: int) -> Columns:
-    return Columns(payload, ends, array("I", [0]), array("q", [ts]))
+def single_time(payload: bytes, ts: int) -> Columns:
+    """One record of nothing but data."""
+    return Columns(payload, array("I", (len(payload),)), array("I", (0,)), array("q", (ts,)))
 
 
 def _joined(

@@ -1,4 +1,4 @@
-"""A filesystem that can only be read: the proof, in one place, that a tool which looks does not touch.
+"""A filesystem that can only be read: the proof that a tool which looks does not touch.
 
 Every mutating call raises PermissionError. Two are allowed to do nothing, because their effect is
 there already: making a directory that exists, and syncing one.

@@ -172,6 +172,8 @@ class Judge:
         for seq, state in enumerate(seen.states, 1):
             if state == "live":
                 require(seq <= len(written), f"{before.name}: seq {seq} was never written")
+                # Not even a delete is promised to outlive the machine in this class.
+                written[seq - 1].state = "live"
                 after.entries.append(self._same(before.name, written[seq - 1], seq, seen))
             else:
                 after.entries.append(Entry(state))

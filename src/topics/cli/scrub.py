@@ -1,0 +1,45 @@
+"""`topics scrub`: erase from the disk what was deleted, evicted or expired."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from topics.cli import directory
+from topics.engine.engine import Engine
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(scrub)
+
+
+def scrub(
+    path: directory.Directory,
+    keep_aside: Annotated[
+        bool,
+        typer.Option("--keep-aside", help="Leave broken/ and quarantine/, whatever they hold."),
+    ] = False,
+    cold_dir: directory.ColdDir = "",
+    as_json: directory.Json = False,
+) -> None:
+    """Erase deleted, evicted and expired records from every file of a data directory.
+
+    Segments are written anew without them; the old ones, spent log files, old snapshots and all
+    copies in broken/ and quarantine/ are removed. No server may be using the directory.
+    """
+    with directory.reaching(path, as_json=as_json):
+        directory.require_format(path)
+        directory.store_of(cold_dir, directory.reading())
+        with Engine.open(path, settings=directory.settings_for(cold_dir)) as engine:
+            done = engine.scrub(keep_aside=keep_aside)
+    if as_json:
+        directory.write_json(done)
+        return
+    typer.echo(
+        f"{path}: erased {done.records_erased} records ({done.bytes_erased} bytes) from "
+        f"{done.segments_rewritten} segments; removed {done.segments_removed} old segments and "
+        f"{len(done.copies_removed)} copies"
+    )
+    for name in done.left:
+        typer.echo(f"left alone: {name}")

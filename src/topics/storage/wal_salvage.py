@@ -1,0 +1,106 @@
+"""Reading a damaged log for repair: every group that can be trusted, and how much is missing.
+
+The rule between torn and corrupt is the one of `wal_reader`: where a later group knew that the
+place was durable, what is missing there is a loss and reading goes on behind it; otherwise the
+timeline ends there, because nothing behind was ever acknowledged as durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from topics.storage import frames
+from topics.storage.datadir import DataDir
+from topics.storage.frames import Groups, Mark, padded
+from topics.storage.fs import read_all
+from topics.storage.wal_reader import LogFile, Timeline, header_of
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Groups that follow each other; `lost_frames` are missing in front of them, None: unknown."""
+
+    path: str
+    groups: Groups
+    lost_frames: int | None
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where reading stands: the end of the last group, and the number its next frame must have."""
+
+    end: Mark
+    lsn: int | None
+
+
+def salvage(data: DataDir, line: Timeline, *, first_number: int) -> Iterator[Stretch]:
+    """The trusted groups of a timeline in order; sets `mark` and `boot_id`."""
+    found = [(f, _scan(data, line, f)) for f in line.files if f.number >= first_number]
+    for _, groups in found:
+        if line.mark < groups.mark:
+            line.mark = groups.mark
+    # The first frame of a timeline has number 1; one that starts later can not be checked.
+    place = _Place(Mark(first_number, frames.SECTOR), 1 if first_number == 1 else None)
+    for log_file, groups in found:
+        for first, stop in _stretches(groups):
+            part = _part(groups, first, stop)
+            lost = _lost(place, log_file, part)
+            if lost != 0 and not place.end < line.mark:
+                return
+            yield Stretch(log_file.path, part, lost)
+            place.lsn = int(part.first_lsns[-1]) + int((part.frame_group == stop - first - 1).sum())
+            place.end = Mark(log_file.number, _end_of(groups, stop - 1))
+
+
+def _scan(data: DataDir, line: Timeline, log_file: LogFile) -> Groups:
+    raw = read_all(data.fs, log_file.path)
+    header = header_of(raw, log_file)
+    if header is not None:
+        line.boot_id = line.boot_id or header.boot_id
+        return frames.scan_groups(raw, header.file_id, beyond_damage=True)
+    # Without a header the groups themselves say which file they are of.
+    scans = [frames.scan_groups(raw, i, beyond_damage=True) for i in frames.claimed_file_ids(raw)]
+    scans.append(frames.scan_groups(raw, 0, beyond_damage=True))
+    return max(scans, key=lambda groups: len(groups.starts))
+
+
+def _stretches(groups: Groups) -> list[tuple[int, int]]:
+    """Runs [first, stop) of groups whose frames are numbered without a gap."""
+    count = len(groups.starts)
+    if not count:
+        return []
+    sizes = np.bincount(groups.frame_group, minlength=count)
+    follow = groups.first_lsns[1:].astype(np.int64) == (
+        groups.first_lsns[:-1].astype(np.int64) + sizes[:-1]
+    )
+    breaks = (np.flatnonzero(~follow) + 1).tolist()
+    return list(zip([0, *breaks], [*breaks, count], strict=True))
+
+
+def _part(groups: Groups, first: int, stop: int) -> Groups:
+    inside = (groups.frame_group >= first) & (groups.frame_group < stop)
+    return Groups(
+        groups.raw, groups.starts[first:stop], groups.frames[inside],
+        groups.frame_group[inside] - first, groups.cols_at[inside], groups.payload_at[inside],
+        _end_of(groups, stop - 1), groups.first_lsns[first:stop], groups.mark, groups.damaged,
+    )  # fmt: skip
+
+
+def _lost(place: _Place, log_file: LogFile, part: Groups) -> int | None:
+    """How many frames are missing between the place and these groups."""
+    lsn = int(part.first_lsns[0])
+    if place.lsn is not None:
+        return lsn - place.lsn
+    at_start = int(part.starts[0]) == frames.SECTOR and log_file.number == place.end.number
+    return 0 if at_start else None
+
+
+def _end_of(groups: Groups, index: int) -> int:
+    """The byte behind a group and its padding."""
+    start = int(groups.starts[index])
+    count, cols, size, _ = np.frombuffer(groups.raw, dtype="<u4", count=4, offset=start + 32)
+    length = frames.GROUP.size + int(count) * frames.ENTRY.size + int(cols) + int(size)
+    return padded(start + length)
