@@ -26,10 +26,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tag_bytes: int = 256
     max_node_bytes: int = 128
     max_idempotency_key_chars: int = 256
-    # Limits on one read.
+    # Limits on one read, and on one claim of jobs.
     max_limit: int = 1000
+    max_claim: int = 1000
     # Limits on the instance; 0 means unlimited.
     max_topics: int = 100_000
+    max_routers: int = 10_000
     max_total_bytes: int = 0
     max_idempotency_keys: int = 4_000_000
     # The write-ahead log.

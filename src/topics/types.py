@@ -1,4 +1,4 @@
-"""Values of the data model: names, config, records, tombstones, results. No behaviour but checks."""
+"""Values of the data model: names, config, records, tombstones, results."""
 
 from __future__ import annotations
 

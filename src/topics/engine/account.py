@@ -50,7 +50,7 @@ class Account:
             index += 1
 
     def lost(self, first: int, last: int, ranges_max: int = 1000) -> int:
-        """How many seqs of [first, last] were lost rather than deleted; an estimate past the bound."""
+        """How many seqs of [first, last] were lost, not deleted; an estimate past the bound."""
         count = 0
         for steps, (low, high, state) in enumerate(self.ranges(first, last)):
             if steps == ranges_max:

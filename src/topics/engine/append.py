@@ -88,7 +88,7 @@ class AppendFrame(Frame):
         topic.next_seq = stop = self.first + self.count
         topic.last_ts = self.ts
         topic.pending_bytes += len(self.payload)
-        durability = topic.config.durability
+        durability = topic.durability
         if durability == "ephemeral":
             assert self.ticket is not None
             core.committer.apply_resident(topic, self.apply, self.ticket)
@@ -141,6 +141,7 @@ def published(core: Core, topic: Topic, count: int, size: int) -> None:
     if config.cap_records or config.cap_bytes:
         retention.evict(topic, core.segments.columns_or_none)
     core.recount(topic)
+    core.published(topic)
 
 
 def _appended(

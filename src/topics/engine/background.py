@@ -1,4 +1,4 @@
-"""Blocking calls that release the interpreter lock, run in one thread, or inline without threads."""
+"""Blocking calls that release the interpreter lock: in a thread, or inline without threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics come, change and go. Each of these is durable before it is acknowledged, in every class."""
+"""Topics come, change and go; each of these is durable before it is acknowledged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from topics.engine import retention
 from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
 from topics.engine.replay import ConfigureFrame, CreateFrame
+from topics.engine.resident import write_account
 from topics.engine.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
 from topics.storage import frames
-from topics.types import RESTART, ConfigInput, TopicConfig, check_name, resolve_config
+from topics.types import ConfigInput, TopicConfig, check_name, resolve_config
 
 _ENCODER = msgspec.msgpack.Encoder()
 Given = ConfigInput | Mapping[str, object] | None
@@ -32,7 +33,8 @@ def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket]:
             "Delete it first, or use another name.",
             topic=name, type=topic.config.type,
         )  # fmt: skip
-    if config == topic.config:
+    # While something of the topic is on its way to the disk, `config` is not the last word.
+    if config == topic.config and not topic.gated:
         ticket.resolve(None)
         return topic, False, ticket
     configure(core, topic, config, ticket)
@@ -69,19 +71,20 @@ def uncreate(core: Core, topic: Topic) -> None:
 
 
 def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
+    before = topic.durability
+    if topic.gated and before != config.durability:
+        # Where an operation goes depends on the class: none may be on its way when that changes.
+        core.committer.sync()
     core.expire(topic)
-    before = topic.config
-    if before.durability == "ephemeral" != config.durability and topic.head >= topic.floor:
-        # What was written so far is resident only: the log must know that it will be gone.
-        core.committer.stage(
-            Op(
-                topic, frames.HOLE, nothing, gated=False, first=topic.floor, floor=topic.head,
-                flags=RESTART,
-            )
-        )  # fmt: skip
+    if before == "ephemeral" != config.durability:
+        write_account(core, topic)
     version = topic.config_version + 1
     topic.config_version = version
+    topic.durability = config.durability
     payload = _ENCODER.encode(ConfigureFrame(config, version))
+
+    def undo() -> None:
+        topic.durability = before
 
     def apply() -> None:
         topic.config = config
@@ -93,8 +96,11 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
         core.recount(topic)
 
     core.committer.stage(
-        Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload)
+        Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
     )
+    if before != config.durability:
+        # What follows must know whether the class has changed or the disk was too full for it.
+        core.committer.flush()
 
 
 def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
@@ -111,4 +117,5 @@ def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
         )  # fmt: skip
     core.committer.stage(Op(topic, frames.DROP, nothing, gated=True, ticket=ticket))
     core.leave(topic)
+    core.published(topic)
     return True, ticket

@@ -25,10 +25,11 @@ LOOKS_MAX = 500
 
 def cover(core: Core, topic: Topic, last_seq: int, bytes_total: int) -> bool:
     """Makes sure that a ceiling above `last_seq` is on its way; True when the write must wait."""
-    if last_seq <= topic.ask_seq and bytes_total <= topic.ask_bytes:
-        return False
     tight = bool(topic.config.cap_bytes)
     over = last_seq > topic.ceiling_seq or (tight and bytes_total > topic.ceiling_bytes)
+    if last_seq <= topic.ask_seq and bytes_total <= topic.ask_bytes:
+        # Asked for, but perhaps not durable yet.
+        return over
     now_s = core.clock.monotonic_s()
     busy = now_s - topic.asked_s < BUSY_S
     grown = topic.allowance * 4 if busy else ALLOWANCE_MIN

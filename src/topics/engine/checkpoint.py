@@ -1,4 +1,4 @@
-"""Checkpoints: unsealed records go into segments, the rest into a snapshot, then the log is trimmed.
+"""Checkpoints: records go into segments, the rest into a snapshot, then the log is trimmed.
 
 Runs in slices beside writes. The order is the promise:
 

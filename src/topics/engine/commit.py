@@ -49,7 +49,7 @@ class Ticket:
 
 
 class Frame:
-    """One frame on its way. `apply` runs exactly once, or `undo` does, or the outcome is unknown."""
+    """One frame on its way: `apply` runs once, or `undo` does, or the outcome is unknown."""
 
     __slots__ = (
         "aside", "cols", "count", "first", "flags", "floor", "gated", "kind", "payload", "ticket",

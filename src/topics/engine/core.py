@@ -34,6 +34,8 @@ class Core:
         self.snapshot_number = 0
         # Called from the sync threads when something has become durable.
         self.notify: Callable[[], None] = nothing
+        # Called when a topic's head moved or the topic was dropped; may not call the engine.
+        self.published: Callable[[Topic], None] = unheard
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
         self.next_topic_id = 1
@@ -143,7 +145,7 @@ class Core:
         if not retention.expire(topic, self.clock.wall_ms(), self.segments.columns_or_none):
             return
         self.recount(topic)
-        if log and topic.config.durability != "ephemeral":
+        if log and topic.durability != "ephemeral":
             self.log_floor(topic, before)
 
     def log_floor(self, topic: Topic, before: int) -> None:
@@ -156,4 +158,8 @@ class Core:
 
 
 def nothing() -> None:
+    pass
+
+
+def unheard(_topic: Topic) -> None:
     pass

@@ -7,13 +7,17 @@ from collections.abc import Iterable
 
 import msgspec
 
+from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest
-from topics.types import DELETED, U64_MAX, convert
+from topics.storage import frames
+from topics.types import DELETED, U64_MAX, Deleted, convert
 
 Match = tuple[str, bool]
+
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 class DeleteFrame(msgspec.Struct, array_like=True):
@@ -44,6 +48,38 @@ def parse_before(before_seq: object) -> int | None:
     if not 0 <= value <= U64_MAX:
         raise InvalidRequest("before_seq must be from 0 to 2^64 - 1")
     return value
+
+
+def delete(
+    core: Core, topic: Topic, before: int | None, predicate: Match | None, ticket: Ticket
+) -> None:
+    """Stages a delete of what exists now; the ticket ends in a Deleted."""
+    core.expire(topic)
+    bound = topic.head + 1 if before is None else min(before, topic.head + 1)
+    if predicate is None:
+        frame = DeleteFrame(bound, b"")
+    else:
+        frame = DeleteFrame(0, runs_of(matching(core, topic, predicate, bound)))
+
+    def apply() -> Deleted:
+        deleted = apply_delete(core, topic, frame)
+        if predicate is not None:
+            prune(topic, predicate)
+        return Deleted(
+            topic=topic.name, deleted=deleted, earliest_seq=topic.floor, head_seq=topic.head,
+            count=topic.live_count, bytes=topic.live_bytes,
+        )  # fmt: skip
+
+    if topic.durability == "ephemeral":
+        core.committer.apply_resident(topic, apply, ticket)
+        return
+    # Gated in every class that promises anything: an acknowledged delete does not come back.
+    core.committer.stage(
+        Op(
+            topic, frames.DELETE, apply, gated=topic.durability != "memory", ticket=ticket,
+            first=topic.head, payload=_ENCODER.encode(frame),
+        )
+    )  # fmt: skip
 
 
 def matching(core: Core, topic: Topic, match: Match, before: int) -> list[int]:
@@ -100,7 +136,7 @@ def apply_delete(core: Core, topic: Topic, frame: DeleteFrame) -> int:
     runs = array("Q", frame.runs)
     for first, last in zip(runs[0::2], runs[1::2], strict=True):
         _kill(core, topic, first, last)
-    topic.settle(core.segments.columns_or_none)
+    topic.settle()
     core.recount(topic)
     return before - topic.live_count
 

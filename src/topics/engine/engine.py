@@ -15,24 +15,20 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
 from topics.clock import Clock, SystemClock
 from topics.engine import append, catalog, deletes, reading
-from topics.engine.ceilings import close as close_ceiling
-from topics.engine.commit import Op, Ticket
+from topics.engine.commit import Ticket
 from topics.engine.core import Core
-from topics.engine.deletes import DeleteFrame
 from topics.engine.maintenance import Maintenance, write_mark
 from topics.engine.reading import View
 from topics.engine.recovery import Recovery
+from topics.engine.resident import write_account
 from topics.engine.scrub import Scrubbed, scrub
 from topics.engine.segments import ColdMiss, Segments
 from topics.engine.topic import Topic
 from topics.engine.write import Batch, Request, decode_write, request_of
 from topics.errors import Closed, InvalidRequest, Poisoned, TopicNotFound, TopicsError
 from topics.settings import MIB, Settings, check
-from topics.storage import frames
 from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, OsFs, join, make_directory, owner_name
 from topics.storage.tiers import open_store
@@ -55,8 +51,6 @@ LIMIT_DEFAULT = 256
 BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 SLICE_S = 0.002
-
-_MSGPACK = msgspec.msgpack.Encoder()
 
 
 class Engine:
@@ -159,8 +153,8 @@ class Engine:
         core = self.core
         self.finish_recovery()
         for topic in core.by_id.values():
-            if topic.config.durability == "ephemeral" and topic.head > topic.ceiling_seq:
-                close_ceiling(core, topic)
+            if topic.durability == "ephemeral":
+                write_account(core, topic)
         core.committer.sync()
         for lane in core.committer.lanes:
             write_mark(core, lane.shard.index, is_clean=True)
@@ -220,7 +214,7 @@ class Engine:
         return done
 
     def _guard(self, call: Callable[[], None]) -> None:
-        """Runs a call that touches the log; after a failed sync leaves a note for the next start."""
+        """Runs a call that touches the log; a failed sync leaves a note for the next start."""
         if self._is_closed:
             raise Closed("the engine is closed")
         try:
@@ -349,42 +343,14 @@ class Engine:
         predicate = None if match is None else deletes.parse_match(match)
         if before is None and predicate is None:
             raise InvalidRequest("a delete needs before_seq or match or both")
-        topic = self._topic(name)
-        core = self.core
-        core.expire(topic)
-        bound = min(topic.head + 1, topic.head + 1 if before is None else before)
-        if predicate is None:
-            frame = DeleteFrame(bound, b"")
-        else:
-            seqs = deletes.matching(core, topic, predicate, bound)
-            frame = DeleteFrame(0, deletes.runs_of(seqs))
         ticket = Ticket()
-
-        def apply() -> Deleted:
-            deleted = deletes.apply_delete(core, topic, frame)
-            if predicate is not None:
-                deletes.prune(topic, predicate)
-            return Deleted(
-                topic=topic.name, deleted=deleted, earliest_seq=topic.floor, head_seq=topic.head,
-                count=topic.live_count, bytes=topic.live_bytes,
-            )  # fmt: skip
-
-        if topic.config.durability == "ephemeral":
-            core.committer.apply_resident(topic, apply, ticket)
-        else:
-            # Gated in every class that writes: a delete that was acknowledged does not come back.
-            core.committer.stage(
-                Op(
-                    topic, frames.DELETE, apply, gated=topic.config.durability != "memory",
-                    ticket=ticket, first=topic.head, payload=_MSGPACK.encode(frame),
-                )
-            )  # fmt: skip
+        deletes.delete(self.core, self._topic(name), before, predicate, ticket)
         return ticket
 
     # -- reading -----------------------------------------------------------------------------
 
     def diff(self, name: str, **options: Any) -> Page:
-        """Records behind a cursor, with the tombstone for what was lost there. Waits for cold reads.
+        """Records behind a cursor, with the tombstone for what was lost; waits for cold reads.
 
         Options: from_seq, limit, node, include_tags, include_meta, include_data, epoch, bytes_max.
         """
@@ -421,21 +387,13 @@ class Engine:
         if touch:
             topic.last_read_ts = core.clock.wall_ms()
         nodes = frozenset((node,) if isinstance(node, str) else node)
-        view = View(
-            nodes if topic.config.dedupe_node else frozenset(), include_tags, include_meta,
-            include_data,
-        )  # fmt: skip
-        decision = reading.decide(topic, from_seq, epoch=epoch)
-        found = reading.collect(
-            topic, decision, view,
+        if not topic.config.dedupe_node:
+            nodes = frozenset()
+        return reading.page(
+            topic, from_seq, epoch, View(nodes, include_tags, include_meta, include_data),
             limit=clamp(limit or LIMIT_DEFAULT, 1, core.settings.max_limit),
             bytes_max=clamp(bytes_max or BATCH_BYTES_DEFAULT, 1, BATCH_BYTES_MAX),
             load_now=core.segments.columns,
-        )  # fmt: skip
-        return Page(
-            topic=topic.name, epoch=topic.epoch, records_json=_array(found.pieces),
-            count=found.count, next_from_seq=found.cursor, head_seq=topic.head,
-            earliest_seq=topic.floor, tombstone=decision.tombstone, records_scanned=found.scanned,
         )  # fmt: skip
 
     def explain(self, name: str, first: int = 1, last: int | None = None) -> list[Range]:
@@ -444,11 +402,3 @@ class Engine:
         self.core.expire(topic)
         self.core.committer.flush()
         return list(topic.explain(first, topic.head if last is None else last))
-
-
-def _array(pieces: list[Any]) -> bytes:
-    """Rendered records as one JSON array; the comma behind the last one makes room for `]`."""
-    if not pieces:
-        return b"[]"
-    *head, last = pieces
-    return b"".join([b"[", *head, last[:-1], b"]"])

@@ -204,7 +204,7 @@ def enter_topic(
     core.enter(topic)
     for first, last in list(uncovered(topic)):
         (fill or _refuse)(topic, first, last)
-    topic.settle(core.segments.columns_or_none)
+    topic.settle()
     core.recount(topic)
     return topic
 

@@ -123,7 +123,7 @@ class Maintenance:
                 lane.shard.sync()
 
     def _mark_idle(self) -> None:
-        """A mark behind the last synced group: damage in front of it is then known as corruption."""
+        """A mark behind the last synced group: damage in front of it is known as corruption."""
         for lane in self.core.committer.lanes:
             shard = lane.shard
             if not shard.is_dirty and not lane.staged and shard.unmarked:

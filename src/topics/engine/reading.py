@@ -17,7 +17,7 @@ from topics.engine.block import Block
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.storage.columns import Columns, Payload
-from topics.types import REASONS, SEQ_BASE, Tombstone
+from topics.types import REASONS, SEQ_BASE, Page, Tombstone
 
 _DATA = b',"data":'
 _META = b',"meta":{'
@@ -88,6 +88,34 @@ class View:
     include_tags: bool = False
     include_meta: bool = True
     include_data: bool = True
+
+
+def page(
+    topic: Topic,
+    from_seq: int,
+    epoch: int | None,
+    view: View,
+    *,
+    limit: int,
+    bytes_max: int,
+    load_now: LoadNow,
+) -> Page:
+    """One read: the decision, then the records behind it. May raise ColdMiss."""
+    decision = decide(topic, from_seq, epoch=epoch)
+    found = collect(topic, decision, view, limit=limit, bytes_max=bytes_max, load_now=load_now)
+    return Page(
+        topic=topic.name, epoch=topic.epoch, records_json=_array(found.pieces),
+        count=found.count, next_from_seq=found.cursor, head_seq=topic.head,
+        earliest_seq=topic.floor, tombstone=decision.tombstone, records_scanned=found.scanned,
+    )  # fmt: skip
+
+
+def _array(pieces: list[Payload]) -> bytes:
+    """Rendered records as one JSON array; the comma behind the last one makes room for `]`."""
+    if not pieces:
+        return b"[]"
+    *head, last = pieces
+    return b"".join([b"[", *head, last[:-1], b"]"])
 
 
 @dataclass(slots=True)

@@ -170,7 +170,7 @@ class Recovery:
             if durability == "disk" and self._lost_possible:
                 self._lose_tail(topic)
             elif durability == "memory" and self._lost_possible:
-                self._renew_epoch(topic)
+                self.renew_epoch(topic)
             elif durability == "ephemeral":
                 self._lose_resident(topic)
             if topic.ceiling_seq > topic.head:
@@ -190,7 +190,7 @@ class Recovery:
 
     def _lose_resident(self, topic: Topic) -> None:
         if not self._is_clean:
-            self._renew_epoch(topic)
+            self.renew_epoch(topic)
         if topic.live_count:
             topic.raise_floor(topic.head + 1, RESTART, self.core.segments.columns_or_none)
             self._log_floor(topic, RESTART)
@@ -204,12 +204,12 @@ class Recovery:
 
     def _hole(self, topic: Topic, last: int, state: int) -> None:
         first = topic.head + 1
-        topic.add_hole(first, last, state, self.core.segments.columns_or_none)
+        topic.add_hole(first, last, state)
         self.core.committer.stage(
             Op(topic, frames.HOLE, nothing, gated=False, first=first, floor=last, flags=state)
         )
 
-    def _renew_epoch(self, topic: Topic) -> None:
+    def renew_epoch(self, topic: Topic) -> None:
         topic.epoch = self.core.next_epoch
         self.core.next_epoch += 1
         self.core.committer.stage(Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch))

@@ -1,4 +1,4 @@
-"""Relocation: the oldest sealed segments go to the cold store when the hot ones outgrow their bound.
+"""Relocation: the oldest segments go to the cold store when the hot ones outgrow their bound.
 
 At every step one complete copy is readable: the object is stored whole, then its table and flags
 are written beside the hot file and synced, then reads switch, and only then the hot file goes.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from topics.engine import retention
 from topics.engine.core import Core
 from topics.engine.deletes import DeleteFrame, apply_delete
 from topics.engine.idempotency import Keys
+from topics.engine.resident import replay_hole
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
 from topics.errors import CorruptData
@@ -140,7 +142,7 @@ class Replay:
         single = (table["count"][first:stop] == 1) & (table["flags"][first:stop] == 0)
         edges = np.flatnonzero(single[1:] != single[:-1]) + 1 + first
         bounds = [first, *edges.tolist(), stop]
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, end in pairwise(bounds):
             if single[start - first]:
                 self._singles(topic, groups, start, end)
             else:
@@ -241,13 +243,14 @@ def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     if frame.version <= topic.config_version:
         return
     topic.config, topic.config_version = frame.config, frame.version
+    topic.durability = frame.config.durability
     # Everything before this frame was durable when it was acknowledged.
     topic.ceiling_seq = topic.head
     retention.evict(topic, core.segments.columns_or_none)
     core.recount(topic)
 
 
-def _drop(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+def _drop(core: Core, topic: Topic, _groups: Groups, _index: int) -> None:
     core.leave(topic)
 
 
@@ -260,16 +263,15 @@ def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.columns_or_none)
 
 
-def _ceiling(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:
     row = groups.frames[index]
     topic.ceiling_seq, topic.ceiling_bytes = int(row["first"]), int(row["floor"])
 
 
 def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     row = groups.frames[index]
-    first, last = max(int(row["first"]), topic.head + 1), int(row["floor"])
-    if first <= last:
-        topic.add_hole(first, last, int(row["flags"]), core.segments.columns_or_none)
+    first, last = int(row["first"]), int(row["floor"])
+    replay_hole(core, topic, first, last, int(row["flags"]), int(row["ts"]))
 
 
 def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:

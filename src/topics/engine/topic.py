@@ -47,11 +47,12 @@ Hole = tuple[int, int, int]
 
 class Topic:
     __slots__ = (
-        "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total", "ceiling_bytes",
-        "ceiling_seq", "config", "config_version", "counted_bytes", "dropped", "epoch", "floor",
-        "gated", "head", "holes", "id", "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "tags",
-        "unsealed_bytes", "unsealed_records", "untagged",
+        "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total",
+        "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "dropped",
+        "durability", "epoch", "floor", "gated", "head", "holes", "id", "idle_head",
+        "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
+        "live_count", "lost", "name", "next_seq", "pending_bytes", "tags", "unsealed_bytes",
+        "unsealed_records", "untagged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -59,6 +60,8 @@ class Topic:
         self.name = name
         self.epoch = epoch
         self.config = config
+        # The class that operations submitted from now on belong to.
+        self.durability = config.durability
         self.config_version = 1
         self.next_seq = SEQ_BASE
         self.head = SEQ_BASE - 1
@@ -133,7 +136,7 @@ class Topic:
             self.floor = stop
             if stop == block.stop:
                 self._pop(block)
-        self.settle(load)
+        self.settle()
 
     def _account_for(self, block: Block, stop: int, state: int, load: Loader) -> None:
         """Moves the records [floor, stop) of the first block into the account."""
@@ -150,7 +153,7 @@ class Topic:
             self.live_count -= end - start
         self.account.extend(stop - 1, DELETED)
 
-    def settle(self, load: Loader) -> None:
+    def settle(self) -> None:
         """Moves the floor over what is already gone: deleted records and holes at the front."""
         while self.floor <= self.head:
             if self._absorb_hole():
@@ -172,7 +175,7 @@ class Topic:
     def _absorb_hole(self) -> bool:
         if not self.holes or self.holes[0][0] > self.floor:
             return False
-        first, last, state = self.holes.pop(0)
+        _, last, state = self.holes.pop(0)
         if self.account is None:
             self.account = Account(self.floor)
         self.account.extend(last, state)
@@ -246,13 +249,13 @@ class Topic:
         self.last_write_ts = ts
         return True
 
-    def add_hole(self, first: int, last: int, state: int, load: Loader) -> None:
+    def add_hole(self, first: int, last: int, state: int) -> None:
         """Notes that [first, last], behind the head, can never be read."""
         assert first == self.head + 1 <= last
         self.holes = [*(self.holes or []), (first, last, state)]
         self.head = last
         self.next_seq = max(self.next_seq, last + 1)
-        self.settle(load)
+        self.settle()
 
     def block_at(self, seq: int) -> int:
         """Index of the block that holds `seq`, or of the first one behind it."""

@@ -1,4 +1,4 @@
-"""A write request: decoded, checked against every limit, rendered once as the bytes all reads serve.
+"""A write request: decoded, checked against every limit, rendered once for every reader.
 
 `data` is never parsed. It is checked to be JSON and kept as it came: number spelling, key order
 and duplicate keys survive; line breaks between tokens become spaces, because one inside an SSE
@@ -232,10 +232,7 @@ class Batch:
     @property
     def is_plain_single(self) -> bool:
         return (
-            len(self.data) == 1
-            and self.tags is None
-            and self.nodes is None
-            and self.metas is None
+            len(self.data) == 1 and self.tags is None and self.nodes is None and self.metas is None
         )
 
     def render_one(self, first: int, ts: int) -> bytes:

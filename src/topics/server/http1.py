@@ -114,8 +114,13 @@ class HttpProtocol(Exchange):
             self._settle()
 
     def eof_received(self) -> bool:
+        """The client sends no more: it has left, or it only waits for its answers.
+
+        The two look alike. A request that wants to know takes it as left, any other is answered.
+        """
         self._flush()
-        if not self._everything():
+        everything = self._everything()
+        if not everything or any(request.on_abandoned for request in everything):
             return False
         self._is_last = self._is_due = True
         return True

@@ -39,8 +39,8 @@ ENTRY_DTYPE = np.dtype(
     [("topic", "<u4"), ("kind", "u1"), ("flags", "u1"), ("count", "<u2"), ("first", "<u8"),
      ("ts", "<u8"), ("floor", "<u8"), ("cols", "<u4"), ("size", "<u4")]
 )  # fmt: skip
-# magic, checksum, version, file id, generation, shard, number, created ms, boot id
-FILE = struct.Struct("<8sQIQIIIQ64s")
+# magic, checksum, version, file id, generation, shard, number, created ms, boot id, first lsn
+FILE = struct.Struct("<8sQIQIIIQ64sQ")
 
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
@@ -66,11 +66,13 @@ class FileHeader:
     number: int
     created_ms: int
     boot_id: str
+    # Where the frame numbers of this file go on: a file whose groups all vanished is missed.
+    first_lsn: int
 
     def encode(self) -> bytes:
         body = FILE.pack(
             FILE_MAGIC, 0, FORMAT_VERSION, self.file_id, self.generation, self.shard, self.number,
-            self.created_ms, self.boot_id.encode()[:64],
+            self.created_ms, self.boot_id.encode()[:64], self.first_lsn,
         )  # fmt: skip
         sector = bytearray(body.ljust(SECTOR, b"\0"))
         struct.pack_into("<Q", sector, 8, checksum(memoryview(sector)[16:]))
@@ -81,13 +83,13 @@ def decode_file_header(sector: bytes) -> FileHeader | None:
     """The header, or None when the sector is not an intact one."""
     if len(sector) < SECTOR:
         return None
-    magic, stored, version, file_id, generation, shard, number, created, boot = FILE.unpack_from(
-        sector
+    magic, stored, version, file_id, generation, shard, number, created, boot, first_lsn = (
+        FILE.unpack_from(sector)
     )
     if magic != FILE_MAGIC or stored != checksum(sector[16:SECTOR]) or version != FORMAT_VERSION:
         return None
     boot_id = boot.rstrip(b"\0").decode("utf-8", "replace")
-    return FileHeader(file_id, generation, shard, number, created, boot_id)
+    return FileHeader(file_id, generation, shard, number, created, boot_id, first_lsn)
 
 
 def padded(length: int) -> int:

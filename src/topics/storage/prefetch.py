@@ -1,4 +1,4 @@
-"""Reading files ahead of the one who wants them, in threads: the reading releases the interpreter."""
+"""Reading files ahead of the one who wants them, in threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments: sealed, immutable runs of records, one file for one topic or packed for many small ones.
+"""Segments: sealed, immutable runs of records, of one topic or packed for many small ones.
 
 Layout: header sector; blocks (columns, then payload, at most about 256 KiB each); the table of
 blocks; and behind it the flag area, one byte for each record in table order.

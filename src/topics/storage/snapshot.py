@@ -42,7 +42,7 @@ class TopicRecord(msgspec.Struct, array_like=True):
     ceiling_bytes: int
     lost: list[tuple[int, int]]
     holes: list[tuple[int, int, int]]
-    # Runs above the floor whose records are all deleted and whose bytes are gone: (first, last, ts).
+    # Runs above the floor whose records are all deleted, bytes gone: (first, last, ts).
     ghosts: list[tuple[int, int, int]]
     account: tuple[int, bytes, bytes] | None
     keys: list[tuple[bytes, int, int, int]]
@@ -142,6 +142,22 @@ def read_summary(fs: Fs, directory: str, number: int) -> Snapshot:
     """Everything but the topics. Raises CorruptData."""
     with opened(fs, join(directory, file_name(number)), writable=False) as file:
         return _read_summary(file, number)[0]
+
+
+def read_unchecked(fs: Fs, directory: str, number: int) -> list[TopicRecord]:
+    """The topics of a damaged snapshot as far as they decode: not to be believed alone."""
+    with opened(fs, join(directory, file_name(number)), writable=False) as file:
+        raw = file.pread(max(file.size() - SECTOR, 0), SECTOR)
+    found = []
+    at = 0
+    while at + LENGTH.size < len(raw):
+        (length,) = LENGTH.unpack_from(raw, at)
+        try:
+            found.append(_TOPIC.decode(raw[at + 4 : at + 4 + length]))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        at += LENGTH.size + length
+    return found
 
 
 def _read_summary(file: File, number: int) -> tuple[Snapshot, int, int]:

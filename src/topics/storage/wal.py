@@ -17,6 +17,7 @@ import contextlib
 import errno
 import secrets
 import threading
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from topics.clock import Clock
@@ -26,6 +27,7 @@ from topics.storage import frames
 from topics.storage.frames import SECTOR, FileHeader, Mark
 from topics.storage.fs import File, Fs, join
 
+SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 1_000_000)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -58,6 +60,14 @@ class WalStats:
     fsyncs_total: int = 0
     rotations_total: int = 0
     submit_full_total: int = 0
+    # How many syncs took at most as long as each edge; the last count is of all that took longer.
+    sync_counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_EDGES_US) + 1))
+    sync_us_sum: float = 0.0
+
+    def note_sync(self, seconds: float) -> None:
+        us = seconds * 1e6
+        self.sync_counts[bisect_left(SYNC_EDGES_US, us)] += 1
+        self.sync_us_sum += us
 
 
 @dataclass(slots=True)
@@ -75,7 +85,6 @@ class Shard:
     clock: Clock
     stats: WalStats
     current: WalFile = field(init=False)
-    spare: WalFile | None = field(default=None, init=False)
     # Rotated files whose last bytes may not be durable yet, oldest first.
     unsynced: list[WalFile] = field(default_factory=list, init=False)
     offset: int = field(default=SECTOR, init=False)
@@ -85,7 +94,6 @@ class Shard:
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     # Whether groups were written since the last mark.
     unmarked: bool = field(default=False, init=False)
-    sync_seconds: list[float] = field(default_factory=list, init=False)
 
     def open(self) -> None:
         self.current = self.create_file(1)
@@ -106,8 +114,9 @@ class Shard:
         capacity = max(self.settings.wal_file_bytes, frames.padded(SECTOR + room))
         file_id = secrets.randbits(64)
         header = FileHeader(
-            file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id()
-        )
+            file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id(),
+            self.lsn,
+        )  # fmt: skip
         file = self.fs.open(path, create=True)
         try:
             file.allocate(capacity)
@@ -183,17 +192,11 @@ class Shard:
             raise self._failed(error) from error
 
     def _rotate(self, length: int) -> None:
-        spare, self.spare = self.spare, None
-        if spare is not None and spare.capacity < length + SECTOR + self.settings.wal_reserve_bytes:
-            spare.file.close()
-            self.fs.unlink(spare.path)
-            spare = None
-        if spare is None:
-            room = length + self.settings.wal_reserve_bytes
-            spare = self.create_file(self.current.number + 1, room)
+        room = length + self.settings.wal_reserve_bytes
+        following = self.create_file(self.current.number + 1, room)
         with self.lock:
             self.unsynced.append(self.current)
-            self.current = spare
+            self.current = following
             self.offset = SECTOR
         self.stats.rotations_total += 1
 
@@ -220,7 +223,7 @@ class Shard:
         except OSError as error:
             self.poison = error
             return
-        self.sync_seconds.append(self.clock.monotonic_s() - began)
+        self.stats.note_sync(self.clock.monotonic_s() - began)
         self.stats.fsyncs_total += len(files)
         with self.lock:
             self.synced = upto
@@ -232,7 +235,3 @@ class Shard:
     def close(self) -> None:
         for wal_file in [*self.unsynced, self.current]:
             wal_file.file.close()
-        if self.spare is not None:
-            self.spare.file.close()
-            with contextlib.suppress(OSError):
-                self.fs.unlink(self.spare.path)

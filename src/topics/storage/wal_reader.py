@@ -18,6 +18,8 @@ from topics.storage.frames import SECTOR, FileHeader, Groups, Mark
 from topics.storage.fs import join, opened, read_all
 from topics.storage.snapshot import Snapshot
 
+NOWHERE = Mark(0, 0)
+
 
 @dataclass(slots=True)
 class LogFile:
@@ -46,7 +48,7 @@ class Timeline:
     files: list[LogFile]
     damage: Damage | None = None
     # Everything in front of this place is known to be durable.
-    mark: Mark = Mark(0, 0)
+    mark: Mark = NOWHERE
     boot_id: str = ""
 
 
@@ -70,8 +72,8 @@ def read_timeline(
 ) -> Iterator[Groups]:
     """Yields the valid groups file by file and sets `damage`, `mark` and `boot_id`.
 
-    Frames of a timeline are numbered without gaps, so groups that vanished whole at the end of a
-    file are missed when the next file goes on with a later number.
+    Frames of a timeline are numbered without gaps and a file says with which number it begins, so
+    groups that vanished whole at the end of a file are missed when there is a next one.
     """
     files = [f for f in line.files if f.number >= first_number]
     lsn_expected: int | None = None
@@ -90,12 +92,11 @@ def read_timeline(
             return
         line.boot_id = line.boot_id or header.boot_id
         groups = frames.scan_groups(raw, header.file_id)
-        if len(groups.first_lsns):
-            first_lsn = int(groups.first_lsns[0])
-            if lsn_expected is not None and first_lsn != lsn_expected:
+        if lsn_expected is not None and header.first_lsn != lsn_expected:
+            if _has_groups(data, rest):
                 line.damage = _damage(data, line, files, end, rest)
-                return
-            lsn_expected = first_lsn + len(groups.frames)
+            return
+        lsn_expected = header.first_lsn + len(groups.frames)
         end = Mark(log_file.number, groups.end)
         if groups.damaged:
             line.damage = _damage(data, line, files, end, rest)

@@ -189,9 +189,7 @@ class Judge:
         for what, was in (("earliest_seq", before.earliest), ("evict_floor", before.evict_floor)):
             require(state[what] >= was, f"{name}: {what} fell from {was} to {state[what]}")
 
-    def _check_config(
-        self, before: ModelTopic, seen: Seen, operations: list[Operation]
-    ) -> None:
+    def _check_config(self, before: ModelTopic, seen: Seen, operations: list[Operation]) -> None:
         known = any(seen.config == config for config in self._configs(before, operations))
         require(known, f"{before.name}: config is {seen.config}")
 

@@ -91,7 +91,9 @@ def test_a_request_may_come_byte_by_byte(wire: Wire) -> None:
 
 
 def test_the_client_is_told_to_continue(wire: Wire) -> None:
-    wire.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    wire.send(
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+    )
     assert wire.answer().status == 100
     assert wire.send(b"abc").answer().body == b"abc"
 

@@ -89,7 +89,11 @@ class Wire:
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(TIMEOUT_S)
-        self.socket.connect(("127.0.0.1", port))
+        try:
+            self.socket.connect(("127.0.0.1", port))
+        except OSError:
+            self.socket.close()
+            raise
         self.buffer = b""
 
     def __enter__(self) -> Wire:
@@ -107,10 +111,8 @@ class Wire:
         self.socket.sendall(data)
         return self
 
-    def request(
-        self, method: str, target: str, body: bytes = b"", headers: str = "", host: str = "localhost"
-    ) -> Answered:  # fmt: skip
-        self.send(message(method, target, body, headers, host))
+    def request(self, method: str, target: str, body: bytes = b"", headers: str = "") -> Answered:
+        self.send(message(method, target, body, headers))
         return self.answer()
 
     def answer(self) -> Answered:
@@ -152,11 +154,9 @@ class Wire:
             return True
 
 
-def message(
-    method: str, target: str, body: bytes = b"", headers: str = "", host: str = "localhost"
-) -> bytes:
+def message(method: str, target: str, body: bytes = b"", headers: str = "") -> bytes:
     length = f"Content-Length: {len(body)}\r\n" if body else ""
-    head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n{length}{headers}\r\n"
+    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n{length}{headers}\r\n"
     return head.encode("latin-1") + body
 
 

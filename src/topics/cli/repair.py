@@ -1,0 +1,83 @@
+"""`topics repair`: open a damaged data directory again, with every loss written down."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from topics.cli import directory, exits
+from topics.engine import repair as repairing
+from topics.engine.repair import Repaired
+from topics.storage.fs import OsFs, join
+
+LINES_MAX = 20
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(repair)
+
+
+def repair(
+    path: directory.Directory,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Write the repair; without it, only report.")
+    ] = False,
+    cold_dir: directory.ColdDir = "",
+    as_json: directory.Json = False,
+) -> None:
+    """Save what can be read of a damaged data directory and record the rest as lost.
+
+    Without --accept-loss nothing is changed: exits 1 when something would be lost, else 0. With
+    it, what can not be read becomes a `corruption` gap that readers are told about, and the old
+    files are kept in broken/.
+    """
+    with directory.reaching(path, as_json=as_json):
+        fs = OsFs()
+        lock = None if accept_loss else fs.lock_shared(join(path, "LOCK"))
+        try:
+            store = directory.store_of(cold_dir, directory.reading())
+            with directory.progress_bar("checking") as progress:
+                done = repairing.repair(
+                    fs, path, accept_loss=accept_loss, settings=directory.settings_for(""),
+                    store=store, progress=progress,
+                )  # fmt: skip
+        finally:
+            if lock is not None:
+                lock.release()
+    if as_json:
+        directory.write_json(done)
+    else:
+        _print(path, done)
+    if done.remaining or (done.loses and not done.applied):
+        raise typer.Exit(exits.NOT_SO)
+
+
+def _print(path: str, done: Repaired) -> None:
+    if not done.problems:
+        typer.echo(f"{path}: nothing to repair")
+        return
+    verb = "is" if done.applied else "would be"
+    seqs = sum(lost.last - lost.first + 1 for lost in done.lost)
+    lines = [f"lost: {x.topic} seqs {x.first} to {x.last}" for x in done.lost]
+    lines += [f"new epoch: {name}: nobody can say how far it went" for name in done.epochs_renewed]
+    lines += [f"name lost: the topic {verb} called {name}" for name in done.renamed]
+    for line in lines[:LINES_MAX]:
+        typer.echo(line)
+    if len(lines) > LINES_MAX:
+        typer.echo(f"… and {len(lines) - LINES_MAX} more; see --json")
+    if done.frames_lost != 0:
+        count = "an unknown number of" if done.frames_lost is None else done.frames_lost
+        typer.echo(f"{count} frames of the log are missing, with any deletes among them")
+    if done.applied:
+        typer.echo(
+            f"{path}: repaired; {seqs} seqs are recorded as lost; "
+            f"{len(done.set_aside)} old files are in broken/"
+        )
+    else:
+        advice = "restore from a backup, or run again" if done.loses else "run again"
+        typer.echo(
+            f"{path}: {seqs} seqs would be lost; nothing was changed; {advice} with --accept-loss"
+        )
+    for item in done.remaining:
+        typer.echo(f"still wrong: {item['path']}: {item['detail']}")

@@ -1,0 +1,49 @@
+"""What an ephemeral topic writes down: nothing while it runs, its account when it must.
+
+Its appends, deletes and floors leave no frames. When it becomes durable, and when the process ends
+cleanly, one HOLE frame for each range of its seqs says what became of them. So nothing that was
+removed in that time comes back, and nothing that was deleted is told as lost.
+"""
+
+from __future__ import annotations
+
+from topics.engine.block import ghost_block
+from topics.engine.commit import Op
+from topics.engine.core import Core, nothing
+from topics.engine.deletes import DeleteFrame, apply_delete, runs_of
+from topics.engine.topic import Topic
+from topics.storage import frames
+from topics.types import DELETED, EVICTED, EXPIRED, LIVE, RESTART, SEQ_BASE, STATES
+
+
+def write_account(core: Core, topic: Topic) -> None:
+    """Stages the account of every seq up to the head; live records will be gone by `restart`."""
+    for part in topic.explain(SEQ_BASE, topic.head):
+        state = STATES.index(part.state)
+        hole = Op(topic, frames.HOLE, nothing, gated=False, first=part.first, floor=part.last)
+        hole.flags = RESTART if state == LIVE else state
+        # So that times do not go back either.
+        hole.ts = topic.last_ts
+        core.committer.stage(hole)
+
+
+def replay_hole(core: Core, topic: Topic, first: int, last: int, state: int, ts: int) -> None:
+    """Folds one range: what the log holds of it keeps its records unless they were removed."""
+    load = core.segments.columns_or_none
+    topic.last_ts = max(topic.last_ts, ts)
+    known = min(last, topic.head)
+    if first <= known:
+        if state == DELETED:
+            apply_delete(core, topic, DeleteFrame(0, runs_of(range(first, known + 1))))
+        elif state in (EVICTED, EXPIRED):
+            topic.raise_floor(known + 1, state, load)
+    first = max(first, topic.head + 1)
+    if first > last:
+        return
+    if state != DELETED:
+        topic.add_hole(first, last, state)
+        return
+    topic.blocks.append(ghost_block(first, last - first + 1, topic.last_ts))
+    topic.head = last
+    topic.next_seq = max(topic.next_seq, last + 1)
+    topic.settle()

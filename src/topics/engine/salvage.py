@@ -1,0 +1,60 @@
+"""Salvage: the best state that a damaged directory still proves, built in memory for repair.
+
+Everything whose checksum holds is kept: blocks of segments, groups of the log, also behind damage.
+What must be true of the result:
+
+- Every seq up to a topic's head that can not be read, and is not known to be deleted or below the
+  floor, is in a hole of state `corruption`.
+- The head is the highest that anything left speaks for: records, later frames, ceilings, snapshot.
+- A topic of which nobody can say how far it went (frames of its shard are missing and none of its
+  own follow) is `unproved`: it gets a new epoch, so that no seq ever names two records.
+
+What was lost with a frame besides seqs can not be known: a delete, a drop, a change of config.
+"""
+
+from __future__ import annotations
+
+from topics.engine import retention
+from topics.engine.core import Core
+from topics.engine.inventory import begin_from
+from topics.engine.salvage_log import replay_log
+from topics.engine.salvage_segments import enter_base, enter_unnamed, number_behind_all
+from topics.engine.salvaged import Base, Salvage
+from topics.storage.wal_reader import Timeline
+from topics.types import CORRUPTION
+
+
+def build(core: Core, base: Base, lines: list[Timeline], newest_snapshot: int) -> Salvage:
+    """Folds what is left into `core`, which is empty. Reads only."""
+    found = Salvage(core)
+    core.snapshot_number = newest_snapshot
+    number_behind_all(core)
+    if base.summary is not None:
+        begin_from(core, base.summary, newest_snapshot)
+        enter_base(found, base.summary, base.records)
+    elif base.uses_segments:
+        enter_unnamed(found)
+    replay_log(found, base, lines)
+    _conclude(found)
+    return found
+
+
+def _conclude(found: Salvage) -> None:
+    core = found.core
+    if found.lost_frames is not None and found.skips >= found.lost_frames:
+        # Each skip is at least one of the missing frames: there are none left for other topics.
+        found.unproved.clear()
+    found.unproved &= core.by_id.keys()
+    found.nameless &= core.by_id.keys()
+    load = core.segments.columns_or_none
+    for topic in core.by_id.values():
+        if topic.id in found.unproved and topic.ceiling_seq > topic.head:
+            found.lose(topic, topic.head + 1, topic.ceiling_seq)
+            topic.add_hole(topic.head + 1, topic.ceiling_seq, CORRUPTION)
+        holes = [h for h in topic.holes or () if h[2] == CORRUPTION]
+        missing = sum(last - max(first, topic.floor) + 1 for first, last, _ in holes)
+        if missing:
+            # A floor that was seen does not go back: the lost records count as if they were there.
+            each = topic.bytes_total // max(topic.head, 1)
+            retention.evict(topic, load, spare_records=missing, spare_bytes=missing * each)
+        core.recount(topic)

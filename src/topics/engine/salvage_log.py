@@ -1,0 +1,127 @@
+"""The part of a salvage that replays the log: what is missing becomes a hole, or a doubt."""
+
+from __future__ import annotations
+
+from topics.engine.replay import CreateFrame, Replay
+from topics.engine.salvage_segments import free_name
+from topics.engine.salvaged import Base, Salvage
+from topics.engine.topic import Topic
+from topics.storage import frames, wal_salvage
+from topics.storage.columns import Columns
+from topics.storage.frames import Groups
+from topics.storage.snapshot import Snapshot
+from topics.storage.wal_reader import Timeline
+from topics.types import CORRUPTION, TopicConfig
+
+
+class SalvageReplay(Replay):
+    """Replay that turns what is missing into holes instead of refusing."""
+
+    def __init__(self, found: Salvage) -> None:
+        super().__init__(found.core)
+        self.found = found
+        self.dropped: set[int] = set()
+        if found.nameless:
+            # No snapshot: an id that is not there was never entered, rather than dropped before.
+            self.known_ids = 1
+
+    def apply(self, topic_id: int, kind: int, groups: Groups, first: int, stop: int) -> None:
+        topic = self.core.by_id.get(topic_id)
+        if kind == frames.DROP:
+            self.dropped.add(topic_id)
+        if topic is not None and kind in (frames.DELETE, frames.FLOOR, frames.HOLE):
+            for index in range(first, stop):
+                self._believe(topic, kind, groups, index)
+        super().apply(topic_id, kind, groups, first, stop)
+
+    def _believe(self, topic: Topic, kind: int, groups: Groups, index: int) -> None:
+        """A frame that speaks of seqs behind the head proves that they were assigned."""
+        row = groups.frames[index]
+        last = {
+            frames.DELETE: int(row["first"]),
+            frames.FLOOR: int(row["floor"]) - 1,
+            frames.HOLE: int(row["first"]) - 1,
+        }[kind]
+        if last > topic.head:
+            self.skipped(topic, last + 1)
+
+    def skipped(self, topic: Topic, first: int) -> None:
+        self.found.skips += 1
+        self.found.lose(topic, topic.head + 1, first - 1)
+        load = self.core.segments.columns_or_none
+        topic.add_hole(topic.head + 1, first - 1, CORRUPTION)
+
+    def missing(self, topic_id: int) -> Topic | None:
+        if topic_id < self.known_ids or topic_id in self.dropped:
+            return None
+        name = free_name(self.core, topic_id)
+        topic = Topic(topic_id, name, self.core.next_epoch, TopicConfig())
+        topic.config_version = 0
+        self.core.enter(topic)
+        self.found.nameless.add(topic_id)
+        return topic
+
+    def create(self, topic_id: int, topic: Topic | None, frame: CreateFrame) -> None:
+        if topic is None or topic_id not in self.found.nameless:
+            super().create(topic_id, topic, frame)
+            return
+        other = self.core.by_name.get(frame.name)
+        if other is not None and other.id > topic_id:
+            self.core.leave(topic)
+            return
+        if other is not None and other is not topic:
+            self.core.leave(other)
+        del self.core.by_name[topic.name]
+        topic.name, topic.config, topic.config_version = frame.name, frame.config, 1
+        topic.epoch = max(topic.epoch, frame.epoch)
+        self.core.enter(topic)
+
+    def _publish(self, topic: Topic, first: int, columns: Columns) -> None:
+        # Records that follow without a gap prove that none of this topic are missing before.
+        self.found.unproved.discard(topic.id)
+        super()._publish(topic, first, columns)
+
+
+def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
+    replay = SalvageReplay(found)
+    summary = base.summary
+    if summary is not None:
+        replay.recovered_generation = summary.generation
+    wanted = [x for x in lines if summary is None or x.generation >= summary.generation]
+    start = summary.generation if summary else min((x.generation for x in wanted), default=1)
+    shards = {x.generation: 1 + max(y.shard for y in lines if y.generation == x.generation)
+              for x in wanted}  # fmt: skip
+    if summary is not None:
+        _miss_shards(found, summary, wanted)
+    expected = start
+    for line in wanted:
+        if line.generation > expected + 1:
+            for shard in range(shards[line.generation]):
+                found.miss_frames(None, shard, shards[line.generation])
+        expected = max(expected, line.generation)
+        replay.is_clean = False
+        first = _first_number(summary, line, start)
+        for stretch in wal_salvage.salvage(found.core.data, line, first_number=first):
+            if stretch.lost_frames != 0:
+                found.miss_frames(stretch.lost_frames, line.shard, shards[line.generation])
+            replay.groups(stretch.groups, line.generation)
+        found.clean[line.generation, line.shard] = replay.is_clean
+    for topic_id in list(replay.deferred):
+        replay.finish_deferred(topic_id)
+    found.replay = replay
+
+
+def _first_number(summary: Snapshot | None, line: Timeline, start: int) -> int:
+    if line.generation != start:
+        return 1
+    if summary is not None:
+        return summary.positions[line.shard] if line.shard < len(summary.positions) else 1
+    return line.files[0].number
+
+
+def _miss_shards(found: Salvage, summary: Snapshot, lines: list[Timeline]) -> None:
+    """Log files that the snapshot needs and that are not there at all."""
+    present = {(x.generation, x.shard): [f.number for f in x.files] for x in lines}
+    for shard, number in enumerate(summary.positions):
+        if number not in present.get((summary.generation, shard), []):
+            found.miss_frames(None, shard, len(summary.positions))

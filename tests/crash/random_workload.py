@@ -1,0 +1,95 @@
+"""Histories from a seed: every kind of operation, restarts and jumps of the clock among them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from tests.crash.harness import COLD, SETTINGS, Run
+from topics.settings import Settings
+from topics.testing import CrashPlan
+from topics.testing.model import Operation
+
+CLASSES = ("fsync", "fsync", "disk", "disk", "memory", "ephemeral")
+
+
+def settings_of(seed: int) -> Settings:
+    """Small bounds, some of them drawn: blocks, segments, shards, tiers."""
+    draw = random.Random(f"settings {seed}")
+    return msgspec.structs.replace(
+        SETTINGS,
+        wal_shards=draw.choice((1, 2, 3)),
+        block_bytes=draw.choice((128, 512, 4096)),
+        segment_bytes=draw.choice((512, 2048)),
+        own_segment_bytes=draw.choice((256, 1024, 100_000)),
+        seal_records=draw.choice((5, 20, 1_000_000)),
+        resident_bytes=draw.choice((0, 2048)),
+        cold_dir=draw.choice(("", "", COLD)),
+        hot_bytes=draw.choice((0, 2000)),
+    )
+
+
+def config_of(draw: random.Random) -> dict[str, object]:
+    config: dict[str, object] = {"durability": draw.choice(CLASSES)}
+    if draw.random() < 0.3:
+        config["cap_records"] = draw.choice((1, 4, 9))
+    if draw.random() < 0.15:
+        config["cap_bytes"] = draw.choice((200, 900))
+    if draw.random() < 0.25:
+        config["ttl_ms"] = draw.choice((500, 5000))
+    if draw.random() < 0.15:
+        config["discard"] = "reject"
+    return config
+
+
+def random_workflow(seed: int, length: int) -> Callable[[Run], None]:
+    def workflow(run: Run) -> None:
+        draw = random.Random(f"workload {seed}")
+        for _ in range(length):
+            step(run, draw)
+
+    return workflow
+
+
+def step(run: Run, draw: random.Random) -> None:
+    """One thing that a user, an operator or fate may do."""
+    kind = draw.choices(
+        ("append", "delete", "put", "drop", "checkpoint", "slice", "time", "submit", "restart"),
+        (40, 12, 6, 3, 8, 10, 8, 8, 5),
+    )[0]
+    topic = draw.choice("abcd")
+    if kind == "append":
+        key = draw.choice((None, None, f"k{draw.randrange(6)}"))
+        count = draw.choice((1, 1, 2, 3, 8))
+        run.append(topic, count, key=key, size=draw.choice((0, 0, 0, 100, 900)))
+    elif kind == "delete" and topic in run.model.topics:
+        head = run.model.topics[topic].head
+        before = draw.choice((None, draw.randrange(head + 2)))
+        match = draw.choice(("x", "y:1", "y:*", "*")) if before is None else None
+        run.delete(topic, before=before, match=match)
+    elif kind == "put":
+        run.put(topic, **config_of(draw))
+    elif kind == "drop":
+        run.drop(topic)
+    elif kind == "checkpoint":
+        run.checkpoint()
+    elif kind == "slice":
+        run.clock.advance(draw.choice((0, 60)))
+        for _ in range(draw.randrange(1, 6)):
+            run.engine.maintain(0)
+    elif kind == "time":
+        run.advance(draw.choice((10, 400, 3000, 12_000)))
+    elif kind == "submit":
+        run.submit(
+            [
+                Operation("append", draw.choice("abcd"), run.records(draw.choice((1, 2))), key)
+                for key in draw.sample((None, None, "p1", "p2", "k1"), 3)
+            ]
+        )
+    elif kind == "restart":
+        ending = draw.choice(("clean", "kill", "crash"))
+        run.reopen(ending, draw.choice(CrashPlan.standard()))  # type: ignore[arg-type]
+    if draw.random() < 0.2:
+        run.verify([draw.randrange(12)])

@@ -1,0 +1,117 @@
+"""Crash before every mutating call, in every way a disk may forget, and recover.
+
+Promises: what was acknowledged in class fsync survives byte for byte, what was rejected never
+appears, what is unknown appears once or never, what was deleted stays deleted, each missing seq
+has its reason, nothing goes back, and recovering twice is recovering once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.harness import SETTINGS, Run, Sweep
+from tests.crash.random_workload import random_workflow, settings_of
+from tests.crash.workflows import WORKFLOWS
+from topics.testing import CrashPlan
+
+SEEDS = Path(__file__).parents[1] / "seeds"
+QUICK = (
+    "lose-all", "keep-all", "prefix", "odd-sectors", "dirs-lost-data-kept", "last-write-only",
+)  # fmt: skip
+PLANS = {plan.name: plan for plan in CrashPlan.standard()}
+
+Tally = Callable[..., None]
+
+
+def report(sweep: Sweep, tally: Tally, tally_images: Callable[[set[str]], None]) -> None:
+    tally_images(sweep.images)
+    tally(
+        workflows=1, crash_points=sweep.points, recoveries=sweep.checks,
+        records_checked=sweep.records_checked,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_crash_anywhere_keeps_every_promise(
+    name: str, tally: Tally, tally_images: Callable[[set[str]], None]
+) -> None:
+    workflow, settings = WORKFLOWS[name]
+    sweep = Sweep([PLANS[plan] for plan in QUICK], nested_every=150)
+    sweep.run(workflow, settings)
+    report(sweep, tally, tally_images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(SEEDS.glob("sweep-*.json")), ids=lambda p: p.stem)
+def test_a_workload_that_failed_before_passes(
+    path: Path, tally: Tally, tally_images: Callable[[set[str]], None]
+) -> None:
+    """Every failing seed of the long tier is kept and run again."""
+    seed = json.loads(path.read_text())["seed"]
+    sweep = Sweep(CrashPlan.standard()[::3], every=2, random_plans=1, nested_every=80)
+    sweep.run(random_workflow(seed, 25), settings_of(seed), seed=seed)
+    report(sweep, tally, tally_images)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_crash_anywhere_in_any_way(
+    name: str, tally: Tally, tally_images: Callable[[set[str]], None]
+) -> None:
+    """All plans, random ones too, and crashes inside the recovery of crashes."""
+    workflow, settings = WORKFLOWS[name]
+    sweep = Sweep(CrashPlan.standard(), random_plans=4, nested_every=25)
+    sweep.run(workflow, settings)
+    report(sweep, tally, tally_images)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("part", range(2))
+def test_a_crash_anywhere_in_random_workloads(
+    part: int, deadline: float, tally: Tally, tally_images: Callable[[set[str]], None]
+) -> None:
+    """As many seeds as the time allows; a failing one is written to tests/seeds."""
+    done = 0
+    seed = part
+    failed: list[str] = []
+    while time.monotonic() < deadline:
+        sweep = Sweep(
+            random.Random(seed).sample(CrashPlan.standard(), 5),
+            random_plans=2, every=1 + seed % 3, nested_every=60,
+        )  # fmt: skip
+        try:
+            sweep.run(random_workflow(seed, 10 + seed % 30), settings_of(seed), seed=seed)
+        except Exception as error:
+            (SEEDS / f"sweep-{seed}.json").write_text(json.dumps({"seed": seed}) + "\n")
+            failed.append(f"seed {seed}: {error}"[:2000])
+        report(sweep, tally, tally_images)
+        done += 1
+        seed += 2
+    print(f"random workloads: {done} seeds")
+    assert not failed, "\n".join(failed)
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    """A failure can be replayed: two runs of a seed end with the same disk."""
+    ends = []
+    for _ in range(2):
+        sweep = Sweep([], kills=False)
+        last: list[str] = []
+        workflow = random_workflow(7, 30)
+
+        def remember(run: Run, workflow: Callable[[Run], None] = workflow) -> None:
+            workflow(run)
+            last.append(run.disk.image_hash())  # noqa: B023
+
+        sweep.run(remember, SETTINGS, seed=7)
+        ends.append((last, sweep.points))
+    assert ends[0] == ends[1]

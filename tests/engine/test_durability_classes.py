@@ -1,0 +1,388 @@
+"""The four commit classes: what each promises, and that a class can change in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+
+from tests.support.engines import (
+    ENDINGS,
+    SURVIVABLE,
+    Ending,
+    Look,
+    World,
+    explained,
+    gap,
+    read_all,
+    seqs,
+    tagged,
+)
+from topics.engine.commit import Syncer
+from topics.engine.write import request_of
+from topics.storage.frames import Mark
+from topics.storage.wal import Shard
+from topics.testing import CrashPlan
+
+CLASSES = ("ephemeral", "memory", "disk", "fsync")
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_topic_is_there_after_any_end(world: World, durability: str, how: Ending) -> None:
+    """Name and config survive in every class, and the topic can be written again."""
+    config, _ = world.engine.put_topic("t", {"durability": durability, "ttl_ms": 10**9})
+    world.fill("t", 3)
+    world.restart(how)
+    assert world.engine.state("t").config == config
+    head = world.engine.state("t").head_seq
+    assert world.engine.append("t", [{"data": 1}]).first_seq == head + 1
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+@pytest.mark.parametrize("how", SURVIVABLE)
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_process_that_ends_loses_nothing_it_wrote(
+    world: World, durability: str, how: Ending, checkpoint: bool
+) -> None:
+    """What was acknowledged is with the kernel: a stop or a kill keeps it, floors and epoch too."""
+    world.engine.put_topic("t", {"durability": durability})
+    world.engine.append("t", tagged("x", None, "x", None))
+    world.engine.delete("t", match="x")
+    if checkpoint:
+        world.engine.checkpoint()
+    world.fill("t", 2)
+    before, epoch = world.look("t"), world.engine.state("t").epoch
+    world.restart(how)
+    assert world.look("t") == before
+    assert world.engine.state("t").epoch == epoch
+
+
+@pytest.mark.parametrize("plan", CrashPlan.standard(), ids=lambda plan: plan.name)
+def test_fsync_survives_any_crash(world: World, plan: CrashPlan) -> None:
+    """An acknowledged write of class fsync is there, and no alarm is raised."""
+    world.engine.put_topic("t", {"durability": "fsync"})
+    world.fill("t", 5)
+    world.engine.delete("t", before_seq=3)
+    before = world.look("t")
+    world.restart("crash", plan)
+    assert world.look("t") == before
+
+
+@pytest.mark.parametrize("plan", CrashPlan.standard(), ids=lambda plan: plan.name)
+def test_disk_tells_what_a_crash_took(world: World, plan: CrashPlan) -> None:
+    """Synced records stay; what was acknowledged behind them is there or in a crash tombstone."""
+    world.engine.put_topic("t", {"durability": "disk"})
+    world.fill("t", 3)
+    world.engine.sync()
+    world.fill("t", 4)
+    epoch = world.engine.state("t").epoch
+    world.restart("crash", plan)
+    state = world.engine.state("t")
+    assert (state.epoch, state.head_seq >= 7) == (epoch, True)
+    pages = list(read_all(world.engine, "t"))
+    got = [seq for page in pages for seq in seqs(page)]
+    told = [page.tombstone for page in pages if page.tombstone]
+    assert got[:3] == [1, 2, 3]
+    assert got == list(range(1, len(got) + 1))
+    assert [gap(t) for t in told] == [(len(got) + 1, state.head_seq, "crash")]
+    assert world.engine.append("t", [{"data": 0}]).first_seq == state.head_seq + 1
+
+
+def test_an_idle_disk_topic_raises_no_alarm_after_a_crash(world: World) -> None:
+    """A topic that was quiet for a while and synced has nothing that could be missing."""
+    world.engine.put_topic("t", {"durability": "disk"})
+    world.fill("t", 3)
+    for _ in range(300):
+        world.clock.advance(100)
+        world.engine.maintain(1.0)
+    world.restart("crash")
+    look = world.look("t")
+    assert (look.head, look.seqs, look.tombstones) == (3, (1, 2, 3), ())
+
+
+def test_a_deleted_or_capped_disk_topic_does_not_come_back_after_a_crash(world: World) -> None:
+    """Floors that a reader has seen do not regress, although the tail is lost."""
+    world.engine.put_topic("t", {"durability": "disk", "cap_records": 5})
+    world.fill("t", 5)
+    world.engine.sync()
+    world.fill("t", 3)
+    before = world.engine.state("t")
+    assert before.earliest_seq == 4
+    world.restart("crash")
+    after = world.engine.state("t")
+    assert after.earliest_seq >= before.earliest_seq
+    assert after.evict_floor >= before.evict_floor
+
+
+class Stubborn(Syncer):
+    """A disk that has not got round to syncing yet."""
+
+    def kick(self, shard: Shard) -> None:
+        pass
+
+    def wait(self, shard: Shard, upto: Mark) -> None:
+        raise AssertionError("nothing here may wait")
+
+
+@pytest.fixture
+def stubborn(world: World) -> Iterator[World]:
+    world.engine.put_topic("d", {"durability": "disk"})
+    world.fill("d", 1)
+    world.engine.sync()
+    committer, patient = world.engine.core.committer, world.engine.core.committer._syncer
+    committer._syncer = Stubborn()
+    yield world
+    committer._syncer = patient
+    world.engine.sync()
+
+
+@pytest.mark.parametrize("batches", [[1] * 400, [33, 100], [30, 5, 200, 3000], [64], [500]])
+def test_no_disk_write_is_acknowledged_above_a_durable_ceiling(
+    stubborn: World, batches: list[int]
+) -> None:
+    """A write is answered before its sync only if a crash would still know that it may exist."""
+    engine = stubborn.engine
+    topic = engine.core.by_name["d"]
+    for count in batches:
+        ticket = engine.submit_append("d", request_of([{"data": 0}] * count))
+        engine.flush()
+        if ticket.done:
+            assert ticket.result.last_seq <= topic.ceiling_seq
+    assert engine.state("d").head_seq <= topic.ceiling_seq
+
+
+@pytest.mark.parametrize(("durability", "is_done"), [("memory", True), ("fsync", False)])
+def test_only_fsync_waits_for_the_disk(world: World, durability: str, is_done: bool) -> None:
+    """memory is acknowledged at once, fsync is neither acknowledged nor visible before its sync."""
+    world.engine.put_topic("t", {"durability": durability})
+    committer = world.engine.core.committer
+    patient, committer._syncer = committer._syncer, Stubborn()
+    ticket = world.engine.submit_append("t", request_of([{"data": 0}]))
+    world.engine.flush()
+    assert ticket.done == is_done
+    assert world.engine.diff("t").count == int(is_done)
+    committer._syncer = patient
+    world.engine.sync()
+    assert ticket.done
+    assert world.engine.diff("t").count == 1
+
+
+def test_memory_opens_with_a_new_epoch_after_a_crash(world: World) -> None:
+    """A head that can not be proved belongs to a new instance; stale cursors are told."""
+    world.engine.put_topic("t", {"durability": "memory"})
+    world.fill("t", 3)
+    before = world.engine.state("t")
+    world.restart("crash")
+    assert world.engine.state("t").epoch > before.epoch
+    told = world.engine.diff("t", from_seq=3, epoch=before.epoch).tombstone
+    assert told is not None
+    assert told.reason == "recreated"
+
+
+def test_ephemeral_keeps_its_head_through_a_clean_restart(world: World) -> None:
+    """Seqs go on, the epoch stays, and what is gone is told as restart."""
+    world.engine.put_topic("t", {"durability": "ephemeral"})
+    world.fill("t", 3)
+    epoch = world.engine.state("t").epoch
+    world.restart("clean")
+    state = world.engine.state("t")
+    assert (state.epoch, state.head_seq, state.count, state.earliest_seq) == (epoch, 3, 0, 4)
+    page = world.engine.diff("t", from_seq=1)
+    assert gap(page.tombstone) == (2, 3, "restart")
+    assert world.engine.diff("t", from_seq=3).tombstone is None
+    assert world.engine.append("t", [{"data": 0}]).first_seq == 4
+    world.restart("clean")
+    assert explained(world.engine, "t") == ((1, 4, "restart"),)
+
+
+@pytest.mark.parametrize("how", ["kill", "crash"])
+def test_ephemeral_has_a_new_epoch_when_it_was_not_stopped(world: World, how: Ending) -> None:
+    """Without a clean stop nobody knows the head: a new instance, and no seq is passed twice."""
+    world.engine.put_topic("t", {"durability": "ephemeral"})
+    world.fill("t", 3)
+    before = world.engine.state("t")
+    world.restart(how)
+    after = world.engine.state("t")
+    assert after.epoch > before.epoch
+    assert after.count == 0
+    told = world.engine.diff("t", from_seq=1, epoch=before.epoch).tombstone
+    assert told is not None
+    assert told.reason == "recreated"
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_checkpoint_keeps_the_head_of_an_ephemeral_topic(world: World, how: Ending) -> None:
+    """Seqs handed out before a checkpoint are not handed out again."""
+    world.engine.put_topic("t", {"durability": "ephemeral"})
+    world.fill("t", 4)
+    world.engine.checkpoint()
+    world.restart(how)
+    assert world.engine.state("t").head_seq == 4
+    assert world.engine.append("t", [{"data": 0}]).first_seq == 5
+
+
+def test_ephemeral_records_never_reach_the_disk(world: World) -> None:
+    """Neither the log nor a segment ever holds their data."""
+    world.engine.put_topic("t", {"durability": "ephemeral"})
+    world.engine.append("t", [{"data": "TOP-SECRET", "tag": "HIDDEN-TAG"}])
+    world.engine.delete("t", match="nobody")
+    world.engine.checkpoint()
+    world.engine.sync()
+    everything = b"".join(world.disk.files().values())
+    assert b"TOP-SECRET" not in everything
+    assert b"HIDDEN-TAG" not in everything
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+@pytest.mark.parametrize("deleted", ["all", "some", "middle"])
+def test_a_delete_in_an_ephemeral_topic_is_never_told_as_a_loss(
+    world: World, how: Ending, deleted: str
+) -> None:
+    """After a clean stop the account still knows what was deleted on purpose."""
+    world.engine.put_topic("t", {"durability": "ephemeral"})
+    world.engine.append("t", tagged("a", "b", "c"))
+    before = {"all": 4, "some": 2, "middle": 0}[deleted]
+    if before:
+        world.engine.delete("t", before_seq=before)
+    else:
+        world.engine.delete("t", match="b")
+    epoch = world.engine.state("t").epoch
+    world.restart(how)
+    if how == "kill":
+        assert world.engine.state("t").epoch > epoch
+        return
+    states = [s for a, b, s in explained(world.engine, "t") for _ in range(a, b + 1)]
+    expected = {
+        "all": ["deleted"] * 3,
+        "some": ["deleted", "restart", "restart"],
+        "middle": ["restart", "deleted", "restart"],
+    }
+    assert states == expected[deleted]
+    assert (world.engine.diff("t").tombstone is None) == (deleted == "all")
+
+
+# -- classes changed in place --------------------------------------------------------------------
+
+
+def change(world: World, durability: str) -> None:
+    world.engine.put_topic("t", {"durability": durability})
+
+
+def check_restart(world: World, durability: str, how: Ending, before: Look, epoch: int) -> None:
+    """What must hold for a topic that now has this class, after this end."""
+    after = world.look("t")
+    same_epoch = world.engine.state("t").epoch == epoch
+    keeps = durability != "ephemeral" and not (durability == "memory" and how == "crash")
+    assert keeps <= same_epoch
+    if durability == "ephemeral":
+        assert after.seqs == ()
+        assert same_epoch == (how == "clean")
+    if same_epoch:
+        assert after.head >= before.head
+        assert after.earliest >= before.earliest
+        assert after.evict_floor >= before.evict_floor
+        assert set(after.seqs) <= set(before.seqs), "nothing comes back"
+        gone = set(before.seqs) - set(after.seqs)
+        told = {s for t in after.tombstones for s in range(t.gap_from, t.gap_to + 1)}
+        assert gone <= told, "nothing goes without a word"
+    head = world.engine.state("t").head_seq
+    assert world.engine.append("t", [{"data": 0}]).first_seq == head + 1
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("checkpoints", ["none", "between", "after"])
+@pytest.mark.parametrize(("first", "second"), list(permutations(CLASSES, 2)))
+def test_a_class_can_change_in_place(
+    world: World, first: str, second: str, how: Ending, checkpoints: str
+) -> None:
+    """Every change of class keeps the records readable, and the new class's promise from then on."""
+    change(world, first)
+    world.fill("t", 3)
+    if checkpoints == "between":
+        world.engine.checkpoint()
+    change(world, second)
+    world.fill("t", 3)
+    assert world.look("t").seqs == (1, 2, 3, 4, 5, 6)
+    if checkpoints == "after":
+        world.engine.checkpoint()
+    before, epoch = world.look("t"), world.engine.state("t").epoch
+    world.restart(how)
+    if second == "fsync":
+        kept = set(range(1, 7)) if first != "ephemeral" or checkpoints == "after" else {4, 5, 6}
+        assert kept <= set(world.look("t").seqs)
+    check_restart(world, second, how, before, epoch)
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("removal", ["before", "match", "cap", "ttl", "everything"])
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("last", ["memory", "disk", "fsync"])
+def test_what_went_while_a_topic_was_ephemeral_stays_gone(
+    world: World, how: Ending, removal: str, checkpoint: bool, last: str
+) -> None:
+    """Deletes and losses of an ephemeral time hold after the topic became durable again."""
+    change(world, "fsync")
+    world.engine.append("t", tagged("x", "y", "x"))
+    change(world, "ephemeral")
+    world.engine.append("t", tagged("y", "x", "y"))
+    if checkpoint:
+        world.engine.checkpoint()
+    if removal == "before":
+        world.engine.delete("t", before_seq=3)
+    elif removal == "match":
+        world.engine.delete("t", match="x")
+    elif removal == "everything":
+        world.engine.delete("t", before_seq=100)
+    elif removal == "cap":
+        world.engine.put_topic("t", {"durability": "ephemeral", "cap_records": 2})
+    else:
+        world.engine.put_topic("t", {"durability": "ephemeral", "ttl_ms": 100})
+        world.clock.advance(101)
+    change(world, last)
+    world.fill("t", 2)
+    before, epoch = world.look("t"), world.engine.state("t").epoch
+    silent = {seq for a, b, s in before.ranges if s == "deleted" for seq in range(a, b + 1)}
+    world.restart(how)
+    check_restart(world, last, how, before, epoch)
+    after = {seq: s for a, b, s in explained(world.engine, "t") for seq in range(a, b + 1)}
+    if world.engine.state("t").epoch == epoch:
+        assert {after[seq] for seq in silent} <= {"deleted"}
+        assert world.engine.diff("t", from_seq=8).tombstone is None or how == "crash"
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_class_can_go_round_and_round(world: World, how: Ending) -> None:
+    """A topic that took every class in turn restarts from each of them."""
+    change(world, "disk")
+    for durability in (*CLASSES, *reversed(CLASSES), "ephemeral", "fsync", "ephemeral", "memory"):
+        change(world, durability)
+        world.fill("t", 2)
+        before, epoch = world.look("t"), world.engine.state("t").epoch
+        world.restart(how)
+        check_restart(world, durability, how, before, epoch)
+
+
+@pytest.mark.parametrize("how", SURVIVABLE)
+@pytest.mark.parametrize(("first", "second"), list(permutations(CLASSES, 2)))
+def test_writes_submitted_behind_a_change_belong_to_the_new_class(
+    world: World, first: str, second: str, how: Ending
+) -> None:
+    """A change of class and the writes around it may be on their way together."""
+    change(world, first)
+    engine = world.engine
+    tickets = [engine.submit_append("t", request_of([{"data": 0}]))]
+    tickets.append(engine.submit_put("t", {"durability": second})[2])
+    tickets.append(engine.submit_append("t", request_of([{"data": 1}])))
+    tickets.append(engine.submit_delete("t", before_seq=1, match=None))
+    tickets.append(engine.submit_append("t", request_of([{"data": 2}])))
+    engine.sync()
+    assert [ticket.error for ticket in tickets] == [None] * 5
+    assert world.look("t").seqs == (1, 2, 3)
+    world.fill("t", 1)
+    before, epoch = world.look("t"), world.engine.state("t").epoch
+    world.restart(how)
+    if second != "ephemeral":
+        assert set(world.look("t").seqs) >= {2, 3, 4}
+    check_restart(world, second, how, before, epoch)

@@ -1,0 +1,59 @@
+"""The end of a turn: each deferred callback runs once, in order, and none stops another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from topics.server.tick import Tick
+
+
+def run(scenario: Any) -> list[str]:
+    seen: list[str] = []
+    errors: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        scenario(Tick(loop), seen)
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    return seen + [type(context["exception"]).__name__ for context in errors]
+
+
+def test_a_callback_deferred_often_runs_once() -> None:
+    def scenario(tick: Tick, seen: list[str]) -> None:
+        def flush() -> None:
+            seen.append("flush")
+
+        def other() -> None:
+            seen.append("other")
+
+        for _ in range(3):
+            tick.defer(flush)
+            tick.defer(other)
+        seen.append("later")
+
+    assert run(scenario) == ["later", "flush", "other"]
+
+
+def test_it_can_be_deferred_again_afterwards() -> None:
+    def scenario(tick: Tick, seen: list[str]) -> None:
+        def again() -> None:
+            seen.append("again")
+            if len(seen) < 5:
+                tick.defer(again)
+
+        tick.defer(again)
+
+    assert run(scenario) == ["again"] * 5
+
+
+def test_a_failure_is_reported_and_stops_nobody() -> None:
+    def scenario(tick: Tick, seen: list[str]) -> None:
+        tick.defer(lambda: [][0])
+        tick.defer(lambda: seen.append("after"))
+
+    assert run(scenario) == ["after", "IndexError"]
