@@ -55,9 +55,7 @@ def test_whichever_cap_is_hit_first_evicts(
 ) -> None:
     """With both caps set, the tighter one decides."""
     one = bytes_of(world.engine, [{"data": 0}])
-    world.engine.put_topic(
-        "t", {"cap_records": cap_records, "cap_bytes": one * cap_byte_records}
-    )
+    world.engine.put_topic("t", {"cap_records": cap_records, "cap_bytes": one * cap_byte_records})
     world.fill("t", 8)
     assert world.engine.state("t").count == kept
 
@@ -103,9 +101,7 @@ def test_an_expired_record_no_longer_counts(world: World) -> None:
 
 
 @pytest.mark.parametrize("config", [{"cap_records": 3}, {"cap_bytes": 120}])
-def test_reject_refuses_before_any_seq_is_assigned(
-    world: World, config: dict[str, int]
-) -> None:
+def test_reject_refuses_before_any_seq_is_assigned(world: World, config: dict[str, int]) -> None:
     """A full topic that rejects raises topic_full and appends nothing."""
     world.engine.put_topic("t", {**config, "discard": "reject"})
     with pytest.raises(TopicFull) as refused:
@@ -133,9 +129,7 @@ def test_a_rejected_batch_leaves_nothing_behind(world: World) -> None:
     assert world.engine.state("t").head_seq == 3
 
 
-@pytest.mark.parametrize(
-    ("config", "count"), [({"cap_records": 3}, 4), ({"cap_bytes": 100}, 5)]
-)
+@pytest.mark.parametrize(("config", "count"), [({"cap_records": 3}, 4), ({"cap_bytes": 100}, 5)])
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_write_that_can_never_fit_is_too_large_rather_than_full(
     world: World, config: dict[str, int], count: int, is_full: bool
@@ -255,9 +249,7 @@ def test_caps_hold_in_every_durability_class(world: World, durability: str) -> N
     world.engine.put_topic("t", {"cap_records": 2, "durability": durability})
     world.fill("t", 5)
     assert world.look("t").seqs == (4, 5)
-    world.engine.put_topic(
-        "t", {"cap_records": 2, "discard": "reject", "durability": durability}
-    )
+    world.engine.put_topic("t", {"cap_records": 2, "discard": "reject", "durability": durability})
     with pytest.raises(TopicFull):
         world.fill("t", 1)
 

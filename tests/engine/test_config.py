@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -147,16 +149,14 @@ def test_a_config_that_does_not_fit_is_refused(
     world: World, given: dict[str, Any], way: str
 ) -> None:
     """A wrong type, value or name is invalid_request, and nothing is created."""
+    body = '{"records":[{"data":0}],"config":' + json.dumps(given) + "}"
+    calls: dict[str, Callable[[], object]] = {
+        "put": lambda: world.engine.put_topic("t", given),
+        "write": lambda: world.engine.append("t", [{"data": 0}], config=given),
+        "body": lambda: world.engine.append_json("t", body.encode()),
+    }
     with pytest.raises(InvalidRequest):
-        if way == "put":
-            world.engine.put_topic("t", given)
-        elif way == "write":
-            world.engine.append("t", [{"data": 0}], config=given)
-        else:
-            body = msgspec.json.encode({"records": [{"data": 0}]})[:-1]
-            text = str(given).replace("'", '"').replace("True", "true").replace("False", "false")
-            text = text.replace("None", "null")
-            world.engine.append_json("t", body + b',"config":' + text.encode() + b"}")
+        calls[way]()
     assert world.engine.list_topics() == []
     world.fill("t", 1)
     world.restart("kill")

@@ -120,9 +120,7 @@ def test_at_least_one_record_is_delivered_whatever_its_size(world: World, sealed
 
 
 @pytest.mark.parametrize(("budget", "count"), [(0, 2), (3 * MIB, 4), (9 * MIB, 10), (99 * MIB, 10)])
-def test_the_byte_budget_has_a_default_and_a_most(
-    world: World, budget: int, count: int
-) -> None:
+def test_the_byte_budget_has_a_default_and_a_most(world: World, budget: int, count: int) -> None:
     """1 MiB unless said otherwise, never more than 8 MiB."""
     assert (BATCH_BYTES_DEFAULT, BATCH_BYTES_MAX) == (MIB, 8 * MIB)
     for _ in range(12):
@@ -168,7 +166,8 @@ def test_a_reader_gets_the_fields_it_asked_for(
 
 
 @pytest.mark.parametrize(
-    "data", ['{"meta":{"a":1}}', '",\\"meta\\":{"', '[{"data":1,"meta":{"x":{}}}]', '",\\"data\\":"']
+    "data",
+    ['{"meta":{"a":1}}', '",\\"meta\\":{"', '[{"data":1,"meta":{"x":{}}}]', '",\\"data\\":"'],
 )
 @pytest.mark.parametrize("node", ["n", ',"data":', ',"meta":{', '"},'])
 def test_content_that_looks_like_framing_is_cut_correctly(

@@ -307,3 +307,48 @@ def test_the_head_does_not_move_when_everything_is_deleted(world: World) -> None
     assert (state.head_seq, state.next_seq, state.earliest_seq) == (3, 4, 4)
     world.restart("kill")
     assert world.engine.append("t", [{"data": 0}]).first_seq == 4
+
+
+@pytest.mark.parametrize("slices", range(1, 24, 2))
+@pytest.mark.parametrize("delete", [{"match": "x"}, {"before_seq": 25}], ids=str)
+def test_a_delete_between_the_slices_of_a_large_topic_holds(
+    slices: int, delete: dict[str, Any]
+) -> None:
+    """Whole blocks that are deleted while their segment is written do not come back."""
+    world = World(block_bytes=512, own_segment_bytes=1024, segment_bytes=2048, resident_bytes=0)
+    for n in range(40):
+        world.engine.append("t", [{"data": "x" * 100, "tag": "x" if 8 < n < 30 else "y"}] * 2)
+    running = world.engine._maintenance
+    running._begin_checkpoint()
+    for _ in range(slices):
+        running.run(0.0)
+    world.engine.delete("t", **delete)
+    before = world.look("t")
+    while running.run(0.0):
+        pass
+    assert world.look("t") == before
+    world.engine.checkpoint()
+    world.restart("kill")
+    assert world.look("t") == before
+
+
+@pytest.mark.parametrize("slices", range(12))
+def test_a_delete_stays_silent_when_its_segment_goes_during_a_checkpoint(slices: int) -> None:
+    """A deleted record is accounted as deleted although a cap took its neighbours meanwhile."""
+    world = World(resident_bytes=0)
+    world.engine.put_topic("t", {"durability": "fsync"})
+    world.engine.append("t", tagged("x", "y", "x", "y"))
+    world.engine.checkpoint()
+    world.engine.append("t", tagged("z"))
+    world.engine.delete("t", match="x")
+    running = world.engine._maintenance
+    running._begin_checkpoint()
+    for _ in range(slices):
+        running.run(0.0)
+    world.engine.put_topic("t", {"durability": "fsync", "cap_records": 1})
+    while running.run(0.0):
+        pass
+    before = world.look("t")
+    world.restart("kill")
+    assert world.look("t") == before
+    assert explained(world.engine, "t")[0] == (1, 1, "deleted")

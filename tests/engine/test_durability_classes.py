@@ -297,7 +297,7 @@ def check_restart(world: World, durability: str, how: Ending, before: Look, epoc
 def test_a_class_can_change_in_place(
     world: World, first: str, second: str, how: Ending, checkpoints: str
 ) -> None:
-    """Every change of class keeps the records readable, and the new class's promise from then on."""
+    """Every change of class keeps the records readable; the new promise holds from then on."""
     change(world, first)
     world.fill("t", 3)
     if checkpoints == "between":

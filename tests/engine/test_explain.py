@@ -41,7 +41,7 @@ def test_every_seq_has_exactly_one_state(varied: World) -> None:
     assert cover(varied.engine, "t", 1, 8) == STATES
 
 
-@pytest.mark.parametrize("first", range(0, 11))
+@pytest.mark.parametrize("first", range(11))
 @pytest.mark.parametrize("length", [1, 2, 5, 12])
 def test_any_part_can_be_asked_for(varied: World, first: int, length: int) -> None:
     """A range cuts the account at its ends; seqs nobody has are unassigned."""
@@ -121,9 +121,7 @@ def test_many_alternating_deletes_are_kept_apart(world: World, how: Ending) -> N
     world.engine.checkpoint()
     world.engine.delete("t", match="x")
     world.engine.put_topic("t", {"durability": "fsync", "cap_records": 5})
-    expected = [
-        "deleted" if n % 2 else "evicted" if n < 30 else "live" for n in range(40)
-    ]
+    expected = ["deleted" if n % 2 else "evicted" if n < 30 else "live" for n in range(40)]
     assert cover(world.engine, "t", 1, 40) == expected
     world.restart(how)
     assert cover(world.engine, "t", 1, 40) == expected

@@ -45,10 +45,8 @@ def test_a_delete_looks_only_at_what_matches(
     assert steps.count <= 2 * (1 + 3)
 
 
-def test_deleting_old_versions_again_and_again_costs_the_same(
-    world: World, steps: Steps
-) -> None:
-    """What was deleted leaves the index: the hundredth replacement looks at as much as the first."""
+def test_deleting_old_versions_again_and_again_costs_the_same(world: World, steps: Steps) -> None:
+    """What was deleted leaves the index: a late replacement looks at as much as the first."""
     costs = []
     for version in range(200):
         done = world.engine.append("t", [{"data": version, "tag": "doc"}])
@@ -90,9 +88,7 @@ def test_evicted_tags_leave_the_index(world: World) -> None:
 
 @pytest.mark.parametrize("how", SURVIVABLE)
 @pytest.mark.parametrize("checkpoints", [0, 1, 3])
-def test_the_index_is_complete_after_a_restart(
-    world: World, how: Ending, checkpoints: int
-) -> None:
+def test_the_index_is_complete_after_a_restart(world: World, how: Ending, checkpoints: int) -> None:
     """Tags of sealed and unsealed records are found alike after a restart."""
     world.engine.append("t", tagged("a:1", "b", None, "a:2"))
     for _ in range(checkpoints):

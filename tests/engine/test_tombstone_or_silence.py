@@ -38,9 +38,7 @@ def test_the_gap_reaches_from_the_cursor_to_the_first_live_record(
 
 
 @pytest.mark.parametrize("from_seq", range(6))
-def test_a_read_across_a_gap_goes_on_at_the_first_live_record(
-    mixed: World, from_seq: int
-) -> None:
+def test_a_read_across_a_gap_goes_on_at_the_first_live_record(mixed: World, from_seq: int) -> None:
     """After a tombstone, or a silent gap, the same response continues at earliest_seq."""
     page = mixed.engine.diff("t", from_seq=from_seq)
     assert seqs(page) == [6, 7, 8, 9, 10]

@@ -8,9 +8,7 @@ from tests.support.engines import ENDINGS, Ending, World, explained, gap, seqs, 
 
 
 @pytest.mark.parametrize(("age_ms", "is_live"), [(0, True), (99, True), (100, True), (101, False)])
-def test_a_record_expires_strictly_after_its_ttl(
-    world: World, age_ms: int, is_live: bool
-) -> None:
+def test_a_record_expires_strictly_after_its_ttl(world: World, age_ms: int, is_live: bool) -> None:
     """Expired means now - $ts > ttl_ms, so a record is still there at exactly its TTL."""
     world.engine.put_topic("t", {"ttl_ms": 100})
     world.fill("t", 1)

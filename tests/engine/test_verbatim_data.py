@@ -16,7 +16,8 @@ SPELLINGS = [
     "12345678901234567890123456789", "0.1000000000000000055511151231257827", '""', '"a\\/b"',
     '"\\u0041\\u00e9"', '"\\ud83d\\ude00"', '"é😀"', '"\\b\\f\\n\\r\\t\\"\\\\"', '"\u2028\x7f"',
     "[]", "{}", "[ 1 ,\t2 ]", '{"b":1,"a":2}', '{"a":1,"a":2}', '{"":{"":[]}}',
-    '{ "k" : [ 1 , { "x" : null } ] }', '[[[[[[[[]]]]]]]]', '"$seq"', '{"$seq":5,"data":{"meta":1}}',
+    '{ "k" : [ 1 , { "x" : null } ] }', '[[[[[[[[]]]]]]]]', '"$seq"',
+    '{"$seq":5,"data":{"meta":1}}',
 ]  # fmt: skip
 
 LONE = ['"\\ud800"', '"\\udfff x"', '"\\udc00\\ud800"', '{"\\uD800":["\\udbff","\\ud83d\\ude00"]}',
@@ -35,9 +36,7 @@ def stored(engine: Engine, topic: str = "t") -> list[str]:
 
 @pytest.mark.parametrize("how", [None, *ENDINGS])
 @pytest.mark.parametrize("sealed", [False, True])
-def test_every_spelling_survives_every_path(
-    world: World, how: Ending | None, sealed: bool
-) -> None:
+def test_every_spelling_survives_every_path(world: World, how: Ending | None, sealed: bool) -> None:
     """Numbers, key order, duplicate keys, escapes and spaces come back as they were written."""
     world.engine.put_topic("t", {"durability": "fsync"})
     for text in (*SPELLINGS, *LONE):
@@ -111,7 +110,8 @@ def test_a_pair_of_surrogates_in_a_tag_is_one_character(engine: Engine) -> None:
     "text",
     [
         "NaN", "Infinity", "-Infinity", "nul", "nullx", "True", "'a'", "01", "1.", ".5", "+1", "1e",
-        "0x10", "--1", "[1,]", "[,1]", '{"a":1,}', "{a:1}", '{"a" 1}', '"\\x41"', '"\\u12"', '"a', "]",
+        "0x10", "--1", "[1,]", "[,1]", '{"a":1,}', "{a:1}", '{"a" 1}', '"\\x41"', '"\\u12"', '"a',
+        "]",
         '"tab\tinside"', '"line\ninside"', "", " ", "1 2", "/*c*/1", "undefined",
     ],
 )  # fmt: skip
@@ -186,7 +186,8 @@ def test_a_python_value_that_is_not_json_is_refused(engine: Engine, value: Any) 
     ("value", "text"),
     [
         (None, "null"), (1.5, "1.5"), (2**70, str(2**70)), ("é", '"é"'), ([None, 1], "[null,1]"),
-        ({"b": 1, "a": [True]}, '{"b":1,"a":[true]}'), (msgspec.Raw(b'{"a" : 1e400}'), '{"a" : 1e400}'),
+        ({"b": 1, "a": [True]}, '{"b":1,"a":[true]}'),
+        (msgspec.Raw(b'{"a" : 1e400}'), '{"a" : 1e400}'),
         (msgspec.Raw(b'[1,\n2]'), "[1, 2]"), (msgspec.Raw(b'"\\ud800"'), '"\\ud800"'),
     ],
 )  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from topics.engine.engine import Engine
 from topics.settings import KIB, Settings
-from topics.testing import CrashPlan, FakeClock, FakeDisk
+from topics.testing import CrashPlan, DiskCrashed, FakeClock, FakeDisk
 from topics.types import Page, Tombstone
 
 PATH = "/data"
@@ -40,10 +41,13 @@ class World:
     def end(self, how: Ending, plan: CrashPlan = LOSE_ALL) -> None:
         if how == "clean":
             self.engine.close()
-        elif how == "kill":
-            self.disk = self.disk.kill()
-        else:
-            self.disk = self.disk.crash(plan)
+            return
+        self.disk = self.disk.kill() if how == "kill" else self.disk.crash(plan)
+        # What was under way has died with the process; it must not wake up to find its disk gone.
+        running = self.engine._maintenance._running
+        with contextlib.suppress(DiskCrashed):
+            if isinstance(running, Generator):
+                running.close()
 
     def restart(self, how: Ending = "clean", plan: CrashPlan = LOSE_ALL) -> Engine:
         self.end(how, plan)

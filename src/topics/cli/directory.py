@@ -1,4 +1,4 @@
-"""What the commands on a stopped data directory share: options, opening, one JSON value or words."""
+"""What the commands on a stopped data directory share: options, opening, output."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from topics import __version__
-from topics.cli import check, exits, repair, scrub, version
+from topics.cli import check, exits, repair, scrub, serve, version
 from topics.errors import TopicsError
 
-COMMANDS = (check, repair, scrub, version)
+COMMANDS = (serve, check, repair, scrub, version)
 
 app = typer.Typer(
     name="topics",

@@ -88,6 +88,7 @@ class AppendFrame(Frame):
         topic.next_seq = stop = self.first + self.count
         topic.last_ts = self.ts
         topic.pending_bytes += len(self.payload)
+        core.pending_bytes += len(self.payload)
         durability = topic.durability
         if durability == "ephemeral":
             assert self.ticket is not None
@@ -108,6 +109,7 @@ class AppendFrame(Frame):
     def apply(self) -> Appended:
         topic, columns = self.topic, self.columns
         topic.pending_bytes -= len(self.payload)
+        self.core.pending_bytes -= len(self.payload)
         if columns is not None or not topic.publish_one(self.payload, self.ts):
             publish(self.core, topic, self.first, columns or single_time(self.payload, self.ts))
         else:
@@ -119,6 +121,7 @@ class AppendFrame(Frame):
         topic.next_seq = self.first
         topic.last_ts = self.last_ts_before
         topic.pending_bytes -= len(self.payload)
+        self.core.pending_bytes -= len(self.payload)
         if self.digest and topic.keys is not None:
             topic.keys.remove(self.digest)
             self.core.idempotency_keys -= 1
@@ -157,7 +160,7 @@ def _appended(
 def _check_room(core: Core, topic: Topic, count: int, size: int) -> None:
     config = topic.config
     quota = core.settings.max_total_bytes
-    if quota and core.live_bytes + size > quota:
+    if quota and core.live_bytes + core.pending_bytes + size > quota:
         raise Throttled(
             f"the server holds {core.live_bytes} bytes of at most {quota}; nothing was written",
             limit="max_total_bytes", max=quota,

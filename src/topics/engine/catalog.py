@@ -14,7 +14,7 @@ from topics.engine.resident import write_account
 from topics.engine.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
 from topics.storage import frames
-from topics.types import ConfigInput, TopicConfig, check_name, resolve_config
+from topics.types import ConfigInput, TopicConfig, TopicState, check_name, resolve_config
 
 _ENCODER = msgspec.msgpack.Encoder()
 Given = ConfigInput | Mapping[str, object] | None
@@ -91,13 +91,13 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
         # Durable up to here; the next write of class disk promises anew.
         topic.ceiling_seq = topic.head
         topic.ask_seq = topic.ask_bytes = 0
-        core.expire(topic)
-        retention.evict(topic, core.segments.columns_or_none)
-        core.recount(topic)
+        retention.expire(topic, now_ms, core.segments.columns_or_none)
+        core.evict(topic)
 
-    core.committer.stage(
-        Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
-    )
+    op = Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
+    # So that replay expires and evicts the same.
+    op.ts = now_ms = core.clock.wall_ms()
+    core.committer.stage(op)
     if before != config.durability:
         # What follows must know whether the class has changed or the disk was too full for it.
         core.committer.flush()
@@ -116,6 +116,19 @@ def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
             topic=name, count=topic.live_count,
         )  # fmt: skip
     core.committer.stage(Op(topic, frames.DROP, nothing, gated=True, ticket=ticket))
-    core.leave(topic)
-    core.published(topic)
+    # At once, because there is no way back from `leave` when the disk turns out to be full.
+    core.committer.flush()
+    if ticket.error is None:
+        core.leave(topic)
+        core.published(topic)
     return True, ticket
+
+
+def state_of(topic: Topic) -> TopicState:
+    """A topic as it stands; the caller has expired it to now before."""
+    return TopicState(
+        topic=topic.name, epoch=topic.epoch, head_seq=topic.head, earliest_seq=topic.floor,
+        next_seq=topic.head + 1, count=topic.live_count, bytes=topic.live_bytes,
+        config=topic.config, last_write_ts=topic.last_write_ts,
+        last_read_ts=topic.last_read_ts, evict_floor=topic.evict_floor,
+    )  # fmt: skip

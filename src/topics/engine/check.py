@@ -155,7 +155,8 @@ class Checker:
             wanted = wal_reader.wanted(base, lines)
         except CorruptData as error:
             self.report.problem("wal", "log_missing", error.message)
-            self._folds, wanted = False, [(line, line.files[0].number) for line in lines]
+            self._can_not_fold(CorruptData("the log is not whole"))
+            wanted = [(line, line.files[0].number) for line in lines]
         first_wanted = {(line.generation, line.shard): first for line, first in wanted}
         for line in lines:
             first = first_wanted.get((line.generation, line.shard))
@@ -220,7 +221,7 @@ class Checker:
         if line.damage.is_corruption:
             detail = f"damage at byte {at}, in front of data known to be durable"
             self.report.problem(shown, "log_corrupt", detail, offset=at)
-            self._folds = False
+            self._can_not_fold(CorruptData("the log is damaged"))
         else:
             detail = f"torn end at byte {at}: the next start copies it to broken/ and cuts it"
             self.report.warn(shown, "torn_end", detail, offset=at)

@@ -12,13 +12,16 @@ Runs in slices beside writes. The order is the promise:
 
 from __future__ import annotations
 
+import contextlib
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from topics.engine.block import Block
-from topics.engine.core import Core
-from topics.engine.topic import Topic
-from topics.errors import CorruptData
+from topics.engine.block import Block, ghost_block
+from topics.engine.core import Core, nothing
+from topics.engine.segments import Segment
+from topics.engine.topic import FIRST, Topic
+from topics.errors import CorruptData, Poisoned
 from topics.storage import columns as columns_codec
 from topics.storage import snapshot, wal
 from topics.storage.columns import Columns
@@ -50,6 +53,14 @@ class Pass:
     packed: SegmentWriter | None = None
     # By segment: a packed one stays open while a topic's own ones come and go.
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
+    unfinished: dict[int, SegmentWriter] = field(default_factory=dict)
+
+    def abandon(self) -> None:
+        """Leaves nothing behind but what is in place and whole."""
+        with contextlib.suppress(OSError):
+            for writer in self.unfinished.values():
+                writer.abandon()
+            self.writer.abandon()
 
 
 def checkpoint(core: Core) -> Iterator[None]:
@@ -68,20 +79,37 @@ def take(core: Core) -> Iterator[None]:
     for lane, mark in zip(committer.lanes, marks, strict=True):
         core.syncer.kick(lane.shard)
         while lane.shard.synced < mark:
+            if lane.shard.poison is not None:
+                raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
             yield
     committer.poll()
     topics = list(core.by_id.values())
+    named = dict(core.segments.live)
     run = Pass(
         [mark.number for mark in marks], core.next_topic_id, core.next_epoch,
         set(core.segments.live), list(core.segments.garbage),
         SnapshotWriter(core.data.fs, core.data.snapshots, core.snapshot_number + 1),
     )  # fmt: skip
+    core.abandon = run.abandon
+    try:
+        yield from _take(core, run, topics, named)
+    except Exception:
+        run.abandon()
+        raise
+    core.abandon = nothing
+
+
+def _take(
+    core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment]
+) -> Iterator[None]:
     for topic in topics:
         if not topic.dropped:
             yield from _seal_topic(core, run, topic)
     if run.packed is not None:
         yield from _finish_segment(core, run, run.packed)
-    for segment in list(core.segments.live.values()):
+    # Also those that nothing needs any more since: the snapshot still names them, and the frames
+    # of their deletes are trimmed.
+    for segment in {**named, **core.segments.live}.values():
         if segment.unflagged:
             yield from core.in_background(core.segments.flag_writer(segment))
     taken = Snapshot(
@@ -96,7 +124,9 @@ def capture(topic: Topic) -> TopicRecord:
     ghosts = [(b.first, b.stop - 1, b.last_ts) for b in topic.blocks if b.is_ghost]
     is_resident = topic.config.durability == "ephemeral"
     # The keys of records that go with the process go with them.
-    keys = [] if is_resident or topic.keys is None else list(topic.keys.dump())
+    held = () if is_resident or topic.keys is None else topic.keys.dump()
+    # Nor is the key of a write kept that is still on its way: it may never arrive.
+    keys = [key for key in held if key[1] + key[2] - 1 <= topic.head]
     return TopicRecord(
         topic.id, topic.name, topic.epoch, topic.config, topic.config_version,
         # An ephemeral topic's records are not kept: its head is, as a ceiling.
@@ -126,8 +156,12 @@ def _seal_topic(core: Core, run: Pass, topic: Topic) -> Iterator[None]:
     owns = size >= settings.own_segment_bytes
     writer = _writer(core, run) if owns else (run.packed or _writer(core, run))
     written = 0
-    for first, columns in _reblock(blocks, settings.block_bytes):
-        row = writer.add(columns, topic_id=topic.id, epoch=topic.epoch, first=first, dead=None)
+    # Columns as they are now: a block that is deleted whole meanwhile forgets its own.
+    held = [(block.first, block.columns) for block in blocks if block.columns is not None]
+    for first, columns in _reblock(held, settings.block_bytes):
+        # The frames of these deletes are trimmed with the log: the segment must know them itself.
+        dead = _dead_between(blocks, first, first + len(columns))
+        row = writer.add(columns, topic_id=topic.id, epoch=topic.epoch, first=first, dead=dead)
         run.pieces.setdefault(writer.number, []).append(Piece(topic, row, columns))
         written += len(columns.payload)
         yield
@@ -147,22 +181,34 @@ def _writer(core: Core, run: Pass) -> SegmentWriter:
     number = core.next_segment
     core.next_segment += 1
     run.segments.add(number)
-    return SegmentWriter(core.data.fs, core.data.segments, number)
+    run.unfinished[number] = SegmentWriter(core.data.fs, core.data.segments, number)
+    return run.unfinished[number]
 
 
-def _reblock(blocks: list[Block], bytes_max: int) -> Iterator[tuple[int, Columns]]:
+def _dead_between(blocks: list[Block], first: int, stop: int) -> bytes:
+    """The delete flags of the seqs [first, stop)."""
+    flags = bytearray(stop - first)
+    index = max(bisect_right(blocks, first, key=FIRST) - 1, 0)
+    while index < len(blocks) and blocks[index].first < stop:
+        block = blocks[index]
+        low, high = max(first, block.first), min(stop, block.stop)
+        if block.dead is not None and low < high:
+            flags[low - first : high - first] = block.dead[low - block.first : high - block.first]
+        index += 1
+    return bytes(flags)
+
+
+def _reblock(held: list[tuple[int, Columns]], bytes_max: int) -> Iterator[tuple[int, Columns]]:
     """Runs of neighbouring seqs of at most about `bytes_max`, whole records each."""
     gathered: Columns | None = None
     first = 0
-    for block in blocks:
-        columns = block.columns
-        assert columns is not None
+    for block_first, columns in held:
         start = 0
-        while start < block.count:
+        while start < len(columns):
             stop = _stop_within(columns, start, bytes_max)
-            whole = start == 0 and stop == block.count
+            whole = start == 0 and stop == len(columns)
             part = columns if whole else columns.cut(start, stop)
-            at, start = block.first + start, stop
+            at, start = block_first + start, stop
             follows = gathered is not None and first + len(gathered) == at
             if gathered is not None and follows and _fits(gathered, part, bytes_max):
                 gathered.extend(part)
@@ -203,11 +249,12 @@ def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[No
     if writer is run.packed:
         run.packed = None
     if not pieces:
-        writer.abandon()
+        run.unfinished.pop(writer.number).abandon()
         run.segments.discard(writer.number)
         return
     finished: list[SegmentInfo] = []
     yield from core.in_background(lambda: finished.append(writer.finish()))
+    del run.unfinished[writer.number]
     held = core.segments.adopt(finished[0])
     for index, piece in enumerate(pieces):
         if not piece.topic.dropped:
@@ -247,18 +294,18 @@ def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: B
     assert row is not None
     left, right = [], []
     for old in replaced:
-        if old.is_ghost:
-            continue
-        topic.unsealed_bytes -= old.size
-        topic.unsealed_records -= old.count
-        assert old.columns is not None
-        if old.first < row.first:
-            left.append(_part(old, 0, row.first - old.first))
+        if not old.is_ghost:
+            topic.unsealed_bytes -= old.size
+            topic.unsealed_records -= old.count
+        # What went below the floor while the segment was written stands in no block any more.
+        if old.first < row.first and row.first > topic.floor:
+            left.append(_part(old, 0, row.first - old.first, topic.floor))
         if old.stop > row.stop:
-            right.append(_part(old, row.stop - old.first, old.count))
+            right.append(_part(old, row.stop - old.first, old.count, topic.floor))
     for kept in [*left, *right]:
-        topic.unsealed_bytes += kept.size
-        topic.unsealed_records += kept.count
+        if not kept.is_ghost:
+            topic.unsealed_bytes += kept.size
+            topic.unsealed_records += kept.count
     columns = sealed.columns
     assert columns is not None
     start = max(topic.floor - row.first, 0)
@@ -272,13 +319,14 @@ def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: B
     topic.blocks[low : low + len(replaced)] = [*left, sealed, *right]
 
 
-def _part(old: Block, first: int, stop: int) -> Block:
-    assert old.columns is not None
+def _part(old: Block, first: int, stop: int, floor: int) -> Block:
+    if old.columns is None:
+        return ghost_block(old.first + first, stop - first, old.last_ts)
     part = Block(old.first + first, old.columns.cut(first, stop))
     for index in range(first, stop):
         if old.is_dead(index):
             part.mark_dead(index - first)
-    live = part.live_runs(0, part.count)
+    live = part.live_runs(max(floor - part.first, 0), part.count)
     assert part.columns is not None
     part.live_bytes = sum(part.columns.span(a, b) for a, b in live)
     return part

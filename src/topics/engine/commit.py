@@ -129,6 +129,9 @@ class Committer:
         self.lanes = [Lane(shard) for shard in shards]
         self._syncer = syncer
         self.poison: BaseException | None = None
+        # How long the log took for what is being applied now: its write, and its sync if it waited.
+        self.write_s = 0.0
+        self.sync_s = 0.0
 
     def lane_of(self, topic: Topic) -> Lane:
         return self.lanes[topic.id % len(self.lanes)]
@@ -153,11 +156,10 @@ class Committer:
 
     def apply_resident(self, topic: Topic, apply: Callable[[], Any], ticket: Ticket) -> None:
         """Applies an operation that leaves no bytes, in its turn."""
+        if topic.gated:
+            self.flush()
         if not topic.gated:
-            ticket.resolve(apply())
-            return
-        self.flush()
-        if not topic.gated:
+            self.write_s = self.sync_s = 0.0
             ticket.resolve(apply())
             return
         topic.gated += 1
@@ -173,6 +175,8 @@ class Committer:
                 self._write(lane, ops)
 
     def _write(self, lane: Lane, ops: list[Frame]) -> None:
+        stats = lane.shard.stats
+        stats.queue_depth_peak = max(stats.queue_depth_peak, len(ops) + len(lane.waiting))
         try:
             end = lane.shard.write(
                 [op.entry() for op in ops],
@@ -186,6 +190,7 @@ class Committer:
         except Poisoned as error:
             self._unknown(ops, error)
             raise
+        self.write_s, self.sync_s = lane.shard.write_s, 0.0
         waits = False
         for op in ops:
             if op.gated:
@@ -207,6 +212,11 @@ class Committer:
         for op in ops:
             if op.ticket is not None:
                 op.ticket.fail(error)
+
+    def fail(self, error: Poisoned) -> None:
+        """Storage failed elsewhere: nothing more is written, what waits is unknown."""
+        if self.poison is None:
+            self._unknown([], error)
 
     def _unknown(self, ops: list[Frame], error: Poisoned) -> None:
         self.poison = error
@@ -230,6 +240,7 @@ class Committer:
                 error = Poisoned(f"sync of the write-ahead log failed: {shard.poison}")
                 self._unknown([], error)
                 raise error
+            self.write_s, self.sync_s = shard.write_s, shard.sync_s
             while waiting and not shard.synced < waiting[0][0]:
                 _, op = waiting.popleft()
                 if not op.aside:

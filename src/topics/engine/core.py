@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from topics.clock import Clock
 from topics.engine import background, retention
 from topics.engine.block import Block
 from topics.engine.commit import Committer, Op, Syncer
+from topics.engine.names import Names
 from topics.engine.segments import Segments
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
 from topics.errors import TopicNotFound
 from topics.settings import Settings
 from topics.storage import frames
+from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
-from topics.types import EXPIRED, TopicConfig, check_name
+from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 # Frames that belong to no topic are written under this one.
 SYSTEM = Topic(0, "", 0, TopicConfig())
@@ -31,17 +34,22 @@ class Core:
         self.committer: Committer
         self.syncer: Syncer
         self.generation = 0
+        # Removes the unfinished files of a checkpoint that is given up.
+        self.abandon: Callable[[], None] = nothing
         self.snapshot_number = 0
         # Called from the sync threads when something has become durable.
         self.notify: Callable[[], None] = nothing
         # Called when a topic's head moved or the topic was dropped; may not call the engine.
         self.published: Callable[[Topic], None] = unheard
         self.by_name: dict[str, Topic] = {}
+        self.names = Names(self.by_name)
         self.by_id: dict[int, Topic] = {}
         self.next_topic_id = 1
         self.next_epoch = 1
         self.next_segment = 1
         self.live_bytes = 0
+        # Assigned but not published yet.
+        self.pending_bytes = 0
         # Published since the last checkpoint began.
         self.unsealed_records = 0
         self.unsealed_bytes = 0
@@ -61,8 +69,13 @@ class Core:
     def in_background(self, call: Callable[[], None]) -> Iterator[None]:
         """Runs a blocking call beside the caller; raises what it raised."""
         job = self.background(call)
-        while not job.done:
-            yield
+        try:
+            while not job.done:
+                yield
+        finally:
+            # Whoever gives up the work still waits for what is under way.
+            while not job.done:
+                background.pause()
         job.result()
         yield
 
@@ -78,8 +91,14 @@ class Core:
     def enter(self, topic: Topic) -> None:
         self.by_id[topic.id] = topic
         self.by_name[topic.name] = topic
+        self.names.add(topic.name)
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
         self.next_epoch = max(self.next_epoch, topic.epoch + 1)
+
+    def forget_keys(self, topic: Topic) -> None:
+        """Idempotency keys go with the records they stood for."""
+        self.idempotency_keys -= len(topic.keys or ())
+        topic.keys = None
 
     def leave(self, topic: Topic) -> None:
         """Forgets a topic; its segments become garbage."""
@@ -87,6 +106,7 @@ class Core:
         self.by_id.pop(topic.id, None)
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
+            self.names.discard(topic.name)
         for block in topic.blocks:
             topic.release(block)
         topic.blocks = []
@@ -109,7 +129,7 @@ class Core:
         return topic.tags
 
     def index_tags(self, topic: Topic) -> Iterator[None]:
-        """Enters the tags of unindexed blocks, one block at a time."""
+        """Enters the tags of unindexed blocks, one block at a time; waits for the cold store."""
         while topic.untagged:
             block = topic.untagged.pop()
             if block.is_ghost or block.stop <= topic.floor:
@@ -119,6 +139,21 @@ class Core:
                 topic.tags = topic.tags or TagIndex()
                 topic.tags.add(columns.tags, block.first)
             yield
+
+    def index_all_tags(self) -> Iterator[None]:
+        """Enters the tags that recovery left for later, fetching cold blocks beside the caller."""
+        for topic in [topic for topic in self.by_id.values() if topic.untagged]:
+            while topic.untagged and not topic.dropped:
+                block = topic.untagged[-1]
+                if not block.is_ghost and self.segments.columns_or_none(block) is None:
+                    found: list[Columns] = []
+                    yield from self.in_background(partial(self._fetch, block, found))
+                    self.segments.admit(block, found[0])
+                next(self.index_tags(topic), None)
+                yield
+
+    def _fetch(self, block: Block, found: list[Columns]) -> None:
+        found.extend(self.segments.fetch([block]))
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -147,6 +182,19 @@ class Core:
         self.recount(topic)
         if log and topic.durability != "ephemeral":
             self.log_floor(topic, before)
+
+    def evict(self, topic: Topic) -> None:
+        """Lets the caps evict. What depended on an estimate of cold bytes is written down."""
+        moved = retention.evict(topic, self.segments.columns_or_none)
+        self.recount(topic)
+        if moved and self.estimates_bytes(topic) and topic.durability != "ephemeral":
+            evicted = dict(topic.lost).get(EVICTED, 0) + 1
+            self.committer.stage(
+                Op(topic, frames.FLOOR, nothing, gated=False, floor=evicted, flags=EVICTED)
+            )
+
+    def estimates_bytes(self, topic: Topic) -> bool:
+        return bool(topic.config.cap_bytes) and self.segments.store is not None
 
     def log_floor(self, topic: Topic, before: int) -> None:
         if topic.floor == before:

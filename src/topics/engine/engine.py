@@ -10,13 +10,16 @@ the others wait until the ticket has ended.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
 from topics.clock import Clock, SystemClock
 from topics.engine import append, catalog, deletes, reading
+from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
 from topics.engine.maintenance import Maintenance, write_mark
@@ -27,7 +30,15 @@ from topics.engine.scrub import Scrubbed, scrub
 from topics.engine.segments import ColdMiss, Segments
 from topics.engine.topic import Topic
 from topics.engine.write import Batch, Request, decode_write, request_of
-from topics.errors import Closed, InvalidRequest, Poisoned, TopicNotFound, TopicsError
+from topics.errors import (
+    Closed,
+    DiskFull,
+    InvalidRequest,
+    Poisoned,
+    StorageError,
+    TopicNotFound,
+    TopicsError,
+)
 from topics.settings import MIB, Settings, check
 from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, OsFs, join, make_directory, owner_name
@@ -108,6 +119,8 @@ class Engine:
         make_directory(fs, path)
         lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
         try:
+            # The directory is ours: a server may listen now.
+            yield 0.0
             data.prepare()
             store = open_store(settings.cold_dir, fs) if settings.cold_dir else None
             segments = Segments(fs, data.segments, store, settings.block_cache_bytes)
@@ -119,10 +132,21 @@ class Engine:
             raise
         return cls(core, recovery, lock)
 
+    @property
+    def is_recovering(self) -> bool:
+        """Whether topics of class memory are still to be brought back."""
+        return bool(self._recovery.replay.deferred)
+
+    def recover_one(self) -> None:
+        """Brings back one topic of class memory that was left for after readiness."""
+        for topic_id in self._recovery.replay.deferred:
+            self._finish_topic(topic_id)
+            return
+
     def finish_recovery(self) -> None:
         """Brings back the topics of class memory that were left for after readiness."""
-        for topic_id in list(self._recovery.replay.deferred):
-            self._finish_topic(topic_id)
+        while self.is_recovering:
+            self.recover_one()
         if self.core.settings.gc_freeze:
             gc.collect()
             gc.freeze()
@@ -140,6 +164,7 @@ class Engine:
         self._is_closed = True
         core = self.core
         try:
+            self._maintenance.close()
             if core.committer.poison is None:
                 self._close_log()
         finally:
@@ -155,6 +180,11 @@ class Engine:
         for topic in core.by_id.values():
             if topic.durability == "ephemeral":
                 write_account(core, topic)
+        core.committer.sync()
+        # All of it is durable: a machine that crashes later on has nothing of it to tell.
+        for topic in [core.by_id[key] for key in core.open_topics if key in core.by_id]:
+            if topic.config.durability == "disk":
+                close_ceiling(core, topic)
         core.committer.sync()
         for lane in core.committer.lanes:
             write_mark(core, lane.shard.index, is_clean=True)
@@ -215,8 +245,7 @@ class Engine:
 
     def _guard(self, call: Callable[[], None]) -> None:
         """Runs a call that touches the log; a failed sync leaves a note for the next start."""
-        if self._is_closed:
-            raise Closed("the engine is closed")
+        self._check_open()
         try:
             call()
         except Poisoned as error:
@@ -232,12 +261,17 @@ class Engine:
 
         self._guard(wait)
         if self._maintenance.due():
-            self.maintain()
+            # What fails here is not this operation, which has ended well: the next one is told.
+            with contextlib.suppress(DiskFull, StorageError):
+                self.maintain()
         return result
 
-    def _topic(self, name: str) -> Topic:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise Closed("the engine is closed")
+
+    def _topic(self, name: str) -> Topic:
+        self._check_open()
         topic = self.core.topic(name)
         if topic.id in self._recovery.replay.deferred:
             self._finish_topic(topic.id)
@@ -252,20 +286,27 @@ class Engine:
         return topic.config, created
 
     def submit_put(self, name: str, config: catalog.Given) -> tuple[Topic, bool, Ticket]:
+        self._check_open()
         if check_name(name) in self.core.by_name:
             self._topic(name)
         return catalog.put(self.core, name, config)
 
     def delete_topic(self, name: str, *, if_empty: bool = False) -> bool:
         """Removes a topic and all its records for good; False when there was none."""
-        deleted, ticket = catalog.drop(self.core, name, if_empty=if_empty)
+        deleted, ticket = self.submit_drop(name, if_empty=if_empty)
         self._wait(ticket)
         return deleted
 
+    def submit_drop(self, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
+        self._check_open()
+        if check_name(name) in self.core.by_name:
+            self._topic(name)
+        return catalog.drop(self.core, name, if_empty=if_empty)
+
     def list_topics(self, *, prefix: str = "", after: str = "", limit: int = 100) -> list[str]:
         """Names in byte order behind `after`."""
-        names = sorted(n for n in self.core.by_name if n.startswith(prefix) and n > after)
-        return names[:limit]
+        self._check_open()
+        return self.core.names.page([prefix], after=after, limit=limit)
 
     def state(self, name: str, *, touch: bool = True) -> TopicState:
         topic = self._topic(name)
@@ -273,12 +314,7 @@ class Engine:
         if touch:
             topic.last_read_ts = self.core.clock.wall_ms()
         self.core.committer.flush()
-        return TopicState(
-            topic=topic.name, epoch=topic.epoch, head_seq=topic.head, earliest_seq=topic.floor,
-            next_seq=topic.head + 1, count=topic.live_count, bytes=topic.live_bytes,
-            config=topic.config, last_write_ts=topic.last_write_ts,
-            last_read_ts=topic.last_read_ts, evict_floor=topic.evict_floor,
-        )  # fmt: skip
+        return catalog.state_of(topic)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -304,6 +340,7 @@ class Engine:
 
     def submit_append(self, name: str, request: Request) -> Ticket:
         """Checks and stages a write. Nothing has happened when it raises."""
+        self._check_open()
         topic = self.core.by_name.get(name)
         batch = Batch(request.records, request.node, self.core.settings)
         ticket = Ticket()
@@ -312,8 +349,6 @@ class Engine:
             topic = self._create_for(name, request)
         elif topic.id in self._recovery.replay.deferred:
             self._finish_topic(topic.id)
-        if self._is_closed:
-            raise Closed("the engine is closed")
         try:
             append.append(
                 self.core, topic, batch, key=request.idempotency_key, created=created, ticket=ticket
@@ -359,7 +394,9 @@ class Engine:
                 return self.diff_now(name, **options)
             except ColdMiss as miss:
                 segments = self.core.segments
-                for block, columns in zip(miss.ahead, segments.fetch(miss.ahead), strict=True):
+                fetched = list(zip(miss.ahead, segments.fetch(miss.ahead), strict=True))
+                # The first one last: it is needed next, and the cache may be small.
+                for block, columns in reversed(fetched):
                     segments.admit(block, columns)
 
     def diff_now(
@@ -381,7 +418,7 @@ class Engine:
             raise InvalidRequest("from_seq must be from 0 to 2^64 - 1")
         topic = self._topic(name)
         core = self.core
-        if topic.config.ttl_ms:
+        if topic.config.ttl_ms or core.estimates_bytes(topic):
             core.expire(topic)
             core.committer.flush()
         if touch:
@@ -396,9 +433,12 @@ class Engine:
             load_now=core.segments.columns,
         )  # fmt: skip
 
-    def explain(self, name: str, first: int = 1, last: int | None = None) -> list[Range]:
+    def explain(
+        self, name: str, first: int = 1, last: int | None = None, *, ranges_max: int | None = None
+    ) -> list[Range]:
         """What became of every seq of [first, last]: live, or why it is gone."""
         topic = self._topic(name)
         self.core.expire(topic)
         self.core.committer.flush()
-        return list(topic.explain(first, topic.head if last is None else last))
+        ranges = topic.explain(first, topic.head if last is None else last)
+        return list(islice(ranges, ranges_max))

@@ -210,7 +210,8 @@ def enter_topic(
 
 
 def _wanted(topic: Topic, row: Row) -> bool:
-    return row.stop > topic.floor and row.first <= topic.head
+    # An ephemeral topic keeps none: its head is in front of its floor.
+    return topic.floor <= topic.head and row.stop > topic.floor and row.first <= topic.head
 
 
 def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Block:
@@ -235,7 +236,9 @@ def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Bl
     topic.live_count += count
     topic.live_bytes += block.live_bytes
     if row.flags & columns_codec.TAGS:
-        topic.untagged = [*(topic.untagged or []), block]
+        if topic.untagged is None:
+            topic.untagged = []
+        topic.untagged.append(block)
     return block
 
 

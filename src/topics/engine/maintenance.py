@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 
 from topics.engine import background, ceilings, relocation
@@ -12,7 +13,9 @@ from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.deletes import is_live
 from topics.engine.topic import Topic
+from topics.errors import DiskFull, Poisoned, StorageError, TopicsError
 from topics.storage import frames
+from topics.storage.wal import FULL
 
 IDLE_MARK_S = 1.0
 TICK_S = 0.05
@@ -22,7 +25,8 @@ FOLD_KEYS = 2000
 class Maintenance:
     def __init__(self, core: Core) -> None:
         self.core = core
-        self._running: Iterator[None] | None = None
+        # What recovery left for later comes first.
+        self._running: Iterator[None] | None = core.index_all_tags()
         self._checkpoint_s = core.clock.monotonic_s()
         self._tick_s = 0.0
         self._synced_s = 0.0
@@ -45,9 +49,32 @@ class Maintenance:
                 next(self._running)
             except StopIteration:
                 self._running = None
+            except OSError as error:
+                self._running = None
+                raise self._failed(error) from error
+            except BaseException:
+                self._running = None
+                raise
             if core.clock.monotonic_s() >= stop_s:
                 break
         return self._running is not None
+
+    def _failed(self, error: OSError) -> TopicsError:
+        """What was under way is abandoned; the log has all of it, so it can begin again later."""
+        if error.errno in FULL:
+            return DiskFull("no space left on the device for a checkpoint; writes and reads go on")
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return StorageError(f"a checkpoint could not open a file and will be repeated: {error}")
+        poisoned = Poisoned(f"a checkpoint failed: {error}")
+        self.core.committer.fail(poisoned)
+        return poisoned
+
+    def close(self) -> None:
+        """Gives up what is under way, leaving no unfinished files."""
+        if isinstance(self._running, Generator):
+            self._running.close()
+        self._running = None
+        self.core.abandon()
 
     def checkpoint_now(self) -> None:
         """Takes a checkpoint to its end."""

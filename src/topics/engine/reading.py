@@ -149,6 +149,9 @@ def collect(
         try:
             columns = load_now(block)
         except ColdMiss as miss:
+            if out.scanned:
+                # Told now, so that a read makes headway however small the cache is.
+                return out
             miss.ahead = _ahead(topic, index - 1)
             raise
         for start, end in block.live_runs(at - block.first, stop - block.first):

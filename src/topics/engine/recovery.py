@@ -40,6 +40,7 @@ EPOCH_JUMP = 1 << 20
 class Tail:
     """Frames that are readable but not known to be durable."""
 
+    generation: int
     groups: Groups
     first: int
 
@@ -105,7 +106,7 @@ class Recovery:
             fresh = [i for i, at in enumerate(starts) if not Mark(number, int(at)) < line.mark]
             if fresh:
                 first = int((groups.frame_group < fresh[0]).sum())
-                self._tails.append(Tail(groups, first))
+                self._tails.append(Tail(line.generation, groups, first))
 
     def judge(self, lines: list[Timeline], clean: dict[tuple[int, int], bool]) -> None:
         """Whether anything acknowledged may be gone, from the last session that became ready."""
@@ -145,9 +146,12 @@ class Recovery:
     def _copy_tails(self) -> None:
         """Copies what may not be durable, byte for byte, into files that we sync ourselves.
 
-        After a failed sync the page cache can show bytes the disk does not have.
+        After a failed sync the page cache can show bytes the disk does not have. What is older than
+        the last session that became ready was copied by that one, and changed by it since.
         """
         for tail in self._tails:
+            if tail.generation < self.replay.recovered_generation:
+                continue
             groups = tail.groups
             table = groups.frames
             for index in range(tail.first, len(table)):
@@ -191,6 +195,7 @@ class Recovery:
     def _lose_resident(self, topic: Topic) -> None:
         if not self._is_clean:
             self.renew_epoch(topic)
+        self.core.forget_keys(topic)
         if topic.live_count:
             topic.raise_floor(topic.head + 1, RESTART, self.core.segments.columns_or_none)
             self._log_floor(topic, RESTART)
@@ -215,6 +220,8 @@ class Recovery:
         self.core.committer.stage(Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch))
 
     def finish(self) -> None:
+        for topic in self.core.by_id.values():
+            self.core.recount(topic)
         committer = self.core.committer
         committer.sync()
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))

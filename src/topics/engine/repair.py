@@ -27,6 +27,7 @@ from topics.storage import snapshot, wal, wal_reader
 from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, Lock, join, owner_name
 from topics.storage.readonly import ReadOnlyFs
+from topics.storage.snapshot import Snapshot, TopicRecord
 from topics.storage.tiers import Store
 from topics.storage.wal import WalStats
 
@@ -138,17 +139,20 @@ class _Repair:
 
     def _bases(self) -> list[Base]:
         data = self.data
-        bases = []
+        bases: list[Base] = []
+        readable: list[tuple[Snapshot, list[TopicRecord]]] = []
         for number in snapshot.numbers(data.fs, data.snapshots):
             try:
-                bases.append(Base(*snapshot.read(data.fs, data.snapshots, number)))
+                found = snapshot.read(data.fs, data.snapshots, number)
             except CorruptData:
                 continue
+            bases.append(Base(*found, newer=list(readable)))
+            readable.append(found)
         lines = wal_reader.list_timelines(data)
         firsts = [x.files[0].number for x in lines if x.generation == lines[0].generation]
         if lines and lines[0].generation == 1 and set(firsts) == {1}:
             # The log goes back to its beginning: it alone says everything.
-            bases.append(Base(None, [], uses_segments=False))
+            bases.append(Base(None, [], uses_segments=False, newer=readable))
         elif not bases:
             bases.append(Base(None, []))
         return bases

@@ -25,7 +25,7 @@ from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.frames import Groups
-from topics.types import TopicConfig
+from topics.types import RESTART, TopicConfig
 
 
 class CreateFrame(msgspec.Struct, array_like=True):
@@ -54,6 +54,8 @@ class Replay:
         self.core = core
         self.known_ids = core.next_topic_id
         self.deferred: dict[int, list[tuple[Groups, int, int]]] = {}
+        # A topic that was dropped stays so when the frame of its creation comes by again.
+        self.dropped: set[int] = set()
         self.recovered_generation = 0
         self.is_clean = False
         self.records = 0
@@ -104,6 +106,8 @@ class Replay:
         if kind == frames.APPEND:
             self._appends(topic, groups, first, stop)
             return
+        if kind == frames.DROP:
+            self.dropped.add(topic_id)
         handler = _HANDLERS.get(kind)
         if handler is None:
             raise CorruptData(f"unknown kind of frame: {kind}")
@@ -126,7 +130,7 @@ class Replay:
 
     def create(self, topic_id: int, topic: Topic | None, frame: CreateFrame) -> None:
         self.core.next_epoch = max(self.core.next_epoch, frame.epoch + 1)
-        if topic is not None or topic_id < self.known_ids:
+        if topic is not None or topic_id < self.known_ids or topic_id in self.dropped:
             return
         # A name has one topic, the youngest: shards are replayed one after the other, and the drop
         # of an older one may come later or be in another shard's lost end.
@@ -208,8 +212,7 @@ class Replay:
             topic.tags = topic.tags or TagIndex()
             topic.tags.add(columns.tags, first)
         if topic.config.cap_records or topic.config.cap_bytes:
-            if topic.config.ttl_ms:
-                retention.expire(topic, columns.times[-1], load)
+            # What had expired before is gone by now: its FLOOR frame comes first.
             retention.evict(topic, load)
 
 
@@ -246,7 +249,9 @@ def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     topic.durability = frame.config.durability
     # Everything before this frame was durable when it was acknowledged.
     topic.ceiling_seq = topic.head
-    retention.evict(topic, core.segments.columns_or_none)
+    load = core.segments.columns_or_none
+    retention.expire(topic, int(groups.frames["ts"][index]), load)
+    retention.evict(topic, load)
     core.recount(topic)
 
 
@@ -260,6 +265,8 @@ def _delete(core: Core, topic: Topic, groups: Groups, index: int) -> None:
 
 def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     row = groups.frames[index]
+    if int(row["flags"]) == RESTART:
+        core.forget_keys(topic)
     topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.columns_or_none)
 
 

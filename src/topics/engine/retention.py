@@ -26,7 +26,7 @@ def expire(topic: Topic, now_ms: int, load: Loader) -> bool:
         if block.last_ts <= last_expired_ts:
             target = block.stop
             continue
-        if block.first_ts <= last_expired_ts:
+        if block.first_ts <= last_expired_ts and not block.is_ghost:
             columns = load(block)
             if columns is not None:
                 target = block.first + columns.first_after(last_expired_ts)

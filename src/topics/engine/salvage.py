@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from topics.engine import retention
 from topics.engine.core import Core
-from topics.engine.inventory import begin_from
+from topics.engine.inventory import begin_from, enter_topic
 from topics.engine.salvage_log import replay_log
 from topics.engine.salvage_segments import enter_base, enter_unnamed, number_behind_all
 from topics.engine.salvaged import Base, Salvage
+from topics.storage.snapshot import Snapshot, TopicRecord
 from topics.storage.wal_reader import Timeline
 from topics.types import CORRUPTION
 
@@ -35,8 +36,29 @@ def build(core: Core, base: Base, lines: list[Timeline], newest_snapshot: int) -
     elif base.uses_segments:
         enter_unnamed(found)
     replay_log(found, base, lines)
+    for summary, records in base.newer:
+        _believe(found, summary, records)
     _conclude(found)
     return found
+
+
+def _believe(found: Salvage, summary: Snapshot, records: list[TopicRecord]) -> None:
+    """Heads, floors and epochs that a newer snapshot has seen never go back."""
+    core = found.core
+    core.next_epoch = max(core.next_epoch, summary.next_epoch)
+    core.next_topic_id = max(core.next_topic_id, summary.next_topic_id)
+    for record in records:
+        topic = core.by_id.get(record.id)
+        if topic is None:
+            if record.id not in found.dropped and record.name not in core.by_name:
+                enter_topic(core, record, [], found.fill)
+            continue
+        topic.epoch = max(topic.epoch, record.epoch)
+        if record.head > topic.head:
+            found.lose(topic, topic.head + 1, record.head)
+            topic.add_hole(topic.head + 1, record.head, CORRUPTION)
+        if record.floor > topic.floor:
+            topic.raise_floor(record.floor, CORRUPTION, core.segments.columns_or_none)
 
 
 def _conclude(found: Salvage) -> None:
@@ -48,7 +70,8 @@ def _conclude(found: Salvage) -> None:
     found.nameless &= core.by_id.keys()
     load = core.segments.columns_or_none
     for topic in core.by_id.values():
-        if topic.id in found.unproved and topic.ceiling_seq > topic.head:
+        is_doubtful = topic.id in found.unproved or topic.id in found.nameless
+        if is_doubtful and topic.ceiling_seq > topic.head:
             found.lose(topic, topic.head + 1, topic.ceiling_seq)
             topic.add_hole(topic.head + 1, topic.ceiling_seq, CORRUPTION)
         holes = [h for h in topic.holes or () if h[2] == CORRUPTION]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from topics.engine.replay import CreateFrame, Replay
-from topics.engine.salvage_segments import free_name
 from topics.engine.salvaged import Base, Salvage
 from topics.engine.topic import Topic
 from topics.storage import frames, wal_salvage
@@ -11,7 +12,7 @@ from topics.storage.columns import Columns
 from topics.storage.frames import Groups
 from topics.storage.snapshot import Snapshot
 from topics.storage.wal_reader import Timeline
-from topics.types import CORRUPTION, TopicConfig
+from topics.types import CORRUPTION
 
 
 class SalvageReplay(Replay):
@@ -20,7 +21,6 @@ class SalvageReplay(Replay):
     def __init__(self, found: Salvage) -> None:
         super().__init__(found.core)
         self.found = found
-        self.dropped: set[int] = set()
         if found.nameless:
             # No snapshot: an id that is not there was never entered, rather than dropped before.
             self.known_ids = 1
@@ -28,7 +28,7 @@ class SalvageReplay(Replay):
     def apply(self, topic_id: int, kind: int, groups: Groups, first: int, stop: int) -> None:
         topic = self.core.by_id.get(topic_id)
         if kind == frames.DROP:
-            self.dropped.add(topic_id)
+            self.found.dropped.add(topic_id)
         if topic is not None and kind in (frames.DELETE, frames.FLOOR, frames.HOLE):
             for index in range(first, stop):
                 self._believe(topic, kind, groups, index)
@@ -48,15 +48,14 @@ class SalvageReplay(Replay):
     def skipped(self, topic: Topic, first: int) -> None:
         self.found.skips += 1
         self.found.lose(topic, topic.head + 1, first - 1)
-        load = self.core.segments.columns_or_none
         topic.add_hole(topic.head + 1, first - 1, CORRUPTION)
 
     def missing(self, topic_id: int) -> Topic | None:
-        if topic_id < self.known_ids or topic_id in self.dropped:
+        if topic_id < self.known_ids or topic_id in self.found.dropped:
             return None
-        name = free_name(self.core, topic_id)
-        topic = Topic(topic_id, name, self.core.next_epoch, TopicConfig())
-        topic.config_version = 0
+        name, config, version = self.found.name_of(topic_id)
+        topic = Topic(topic_id, name, self.core.next_epoch, config)
+        topic.config_version = version
         self.core.enter(topic)
         self.found.nameless.add(topic_id)
         return topic
@@ -92,7 +91,7 @@ def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
     shards = {x.generation: 1 + max(y.shard for y in lines if y.generation == x.generation)
               for x in wanted}  # fmt: skip
     if summary is not None:
-        _miss_shards(found, summary, wanted)
+        _miss_files(found, summary, lines, range(len(summary.positions)))
     expected = start
     for line in wanted:
         if line.generation > expected + 1:
@@ -106,6 +105,9 @@ def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
                 found.miss_frames(stretch.lost_frames, line.shard, shards[line.generation])
             replay.groups(stretch.groups, line.generation)
         found.clean[line.generation, line.shard] = replay.is_clean
+        for newer, _ in base.newer:
+            if newer.generation == line.generation and line.shard < len(newer.positions):
+                _miss_files(found, newer, lines, [line.shard])
     for topic_id in list(replay.deferred):
         replay.finish_deferred(topic_id)
     found.replay = replay
@@ -119,9 +121,11 @@ def _first_number(summary: Snapshot | None, line: Timeline, start: int) -> int:
     return line.files[0].number
 
 
-def _miss_shards(found: Salvage, summary: Snapshot, lines: list[Timeline]) -> None:
-    """Log files that the snapshot needs and that are not there at all."""
+def _miss_files(
+    found: Salvage, summary: Snapshot, lines: list[Timeline], shards: Iterable[int]
+) -> None:
+    """Log files that a snapshot names and that are not there at all."""
     present = {(x.generation, x.shard): [f.number for f in x.files] for x in lines}
-    for shard, number in enumerate(summary.positions):
-        if number not in present.get((summary.generation, shard), []):
+    for shard in shards:
+        if summary.positions[shard] not in present.get((summary.generation, shard), []):
             found.miss_frames(None, shard, len(summary.positions))

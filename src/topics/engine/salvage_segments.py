@@ -32,14 +32,6 @@ def number_of(name: str) -> int | None:
     return cold.parse_file_name(name) if number is None else number
 
 
-def free_name(core: Core, topic_id: int) -> str:
-    """What a topic is called of which only its id is left."""
-    name = f"recovered-{topic_id}"
-    while name in core.by_name:
-        name += "-"
-    return name
-
-
 @dataclass(slots=True)
 class Shelf:
     """The rows of all readable segments by topic; `bad` fail their checksum."""
@@ -121,9 +113,9 @@ def enter_unnamed(found: Salvage) -> None:
     names = core.data.fs.listdir(core.data.segments)
     numbers = sorted({n for n in map(number_of, names) if n is not None})
     shelf = _read_segments(found, numbers)
-    named = _names_agreed_on(core)
+    found.named = _names_agreed_on(core)
     for topic_id in sorted(shelf.good.keys() | shelf.bad.keys()):
-        name, config, version = named.get(topic_id, (free_name(core, topic_id), TopicConfig(), 0))
+        name, config, version = found.name_of(topic_id)
         rows = _disjoint(shelf.good.get(topic_id, []))
         bad = shelf.bad.get(topic_id, [])
         every = [row for _, row, _ in rows] + [row for row, _ in bad]

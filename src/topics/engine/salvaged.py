@@ -9,7 +9,7 @@ from topics.engine.replay import Replay
 from topics.engine.topic import Topic
 from topics.storage.snapshot import Snapshot, TopicRecord
 from topics.storage.wal_reader import Timeline
-from topics.types import CORRUPTION
+from topics.types import CORRUPTION, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Base:
     records: list[TopicRecord]
     # Without a snapshot: whether the segments are read, which a log from its beginning makes idle.
     uses_segments: bool = True
+    # Readable snapshots that are newer: what they say of the log and of the heads is evidence.
+    newer: list[tuple[Snapshot, list[TopicRecord]]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -32,8 +34,12 @@ class Salvage:
     unproved: set[int] = field(default_factory=set)
     # Topics without a name, and those whose floor nobody remembers.
     nameless: set[int] = field(default_factory=set)
+    # Names and configs of topics that no readable snapshot has, with the version of the config.
+    named: dict[int, tuple[str, TopicConfig, int]] = field(default_factory=dict)
     damaged_segments: set[int] = field(default_factory=set)
     clean: dict[tuple[int, int], bool] = field(default_factory=dict)
+    # Topics that the log says were dropped.
+    dropped: set[int] = field(default_factory=set)
     # The timelines that were read.
     lines: list[Timeline] = field(default_factory=list)
     replay: Replay = field(init=False)
@@ -42,6 +48,15 @@ class Salvage:
     def cost(self) -> tuple[int, int, int]:
         seqs = sum(last - first + 1 for _, first, last in self.lost)
         return seqs, len(self.unproved), len(self.nameless)
+
+    def name_of(self, topic_id: int) -> tuple[str, TopicConfig, int]:
+        """What a topic is called of which only its id is left."""
+        if topic_id in self.named:
+            return self.named[topic_id]
+        name = f"recovered-{topic_id}"
+        while name in self.core.by_name:
+            name += "-"
+        return name, TopicConfig(), 0
 
     def lose(self, topic: Topic, first: int, last: int) -> None:
         self.lost.append((topic, first, last))

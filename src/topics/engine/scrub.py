@@ -53,8 +53,15 @@ Owned = tuple[Topic, Block]
 
 
 def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[None]:
-    """Runs a scrub in slices and fills `done`. `keep_aside` leaves broken/ and quarantine/."""
+    """A scrub in slices, which fills `done`. `keep_aside` leaves broken/ and quarantine/.
+
+    Raises StorageError at once when segments are in a cold store that was not given.
+    """
     _require_cold_store(core)
+    return _steps(core, done, keep_aside)
+
+
+def _steps(core: Core, done: Scrubbed, keep_aside: bool) -> Iterator[None]:
     for topic in list(core.by_id.values()):
         core.expire(topic)
     yield from take(core)

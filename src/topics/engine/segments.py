@@ -140,6 +140,7 @@ class Segments:
         return [codec.read_block(held, row, segment.number) for row in rows]
 
     def admit(self, block: Block, columns: Columns) -> None:
+        self.forget(block)
         self._cache[id(block)] = (block, columns)
         self._cache_bytes += block.size
         while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
@@ -200,4 +201,13 @@ class Segments:
         """The call that writes the flags due now; it may run in another thread."""
         indexes, segment.unflagged = segment.unflagged, []
         write = cold_codec.add_flags if segment.is_cold else codec.write_flags
-        return lambda: write(self.fs, self.directory, segment.info, indexes)
+
+        def call() -> None:
+            try:
+                write(self.fs, self.directory, segment.info, indexes)
+            except BaseException:
+                # Still due: the log must not be trimmed before they are durable.
+                segment.unflagged.extend(indexes)
+                raise
+
+        return call

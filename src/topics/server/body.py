@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 
 from topics.errors import PayloadTooLarge
-from topics.server.errors import BadRequest, UnsupportedMedia
+from topics.server.errors import BadRequest, UnsupportedCoding
 
 # What is decoded on the loop; a body that turns out larger goes on beside it.
-LOOP_BYTES_MAX = 256 * 1024
+LOOP_BYTES_MAX = 64 * 1024
 # A step of decoding, so that the limit is noticed soon after it was passed.
 STEP_BYTES = 1024 * 1024
 # Members of one gzip stream: each costs a fresh decoder, whatever its size.
@@ -16,13 +16,13 @@ MEMBERS_MAX = 1000
 
 
 def is_gzip(coding: bytes) -> bool:
-    """Whether a Content-Encoding is gzip (True) or none (False); raises UnsupportedMedia."""
+    """Whether a Content-Encoding is gzip (True) or none (False); raises UnsupportedCoding."""
     name = coding.strip().lower()
     if name in (b"gzip", b"x-gzip"):
         return True
     if name in (b"", b"identity"):
         return False
-    raise UnsupportedMedia(
+    raise UnsupportedCoding(
         f"Content-Encoding {name.decode('latin-1')!r} is not supported; send gzip or none",
         supported=["gzip", "identity"],
     )

@@ -10,6 +10,7 @@
         ├── RequestTimeout      408 request_timeout
         ├── TargetTooLong       414 uri_too_long
         ├── UnsupportedMedia    415 unsupported_media_type
+        │   └── UnsupportedCoding
         ├── ExpectationFailed   417 expectation_failed
         ├── UpgradeRequired     426 upgrade_required
         └── HeadersTooLarge     431 headers_too_large
@@ -80,6 +81,10 @@ class UnsupportedMedia(HttpError):
     status = 415
 
 
+class UnsupportedCoding(UnsupportedMedia):
+    """The media type may be fine; its Content-Encoding is not."""
+
+
 class ExpectationFailed(HttpError):
     code = "expectation_failed"
     status = 417
@@ -104,7 +109,7 @@ def error_response(error: TopicsError) -> Response:
         headers.append(("WWW-Authenticate", "Bearer"))
     elif error.status == 405:
         headers.append(("Allow", ", ".join(error.detail.get("allow", ()))))
-    elif error.status == 415:
+    elif isinstance(error, UnsupportedCoding):
         headers.append(("Accept-Encoding", "gzip"))
     elif error.status == 426:
         headers.append(("Upgrade", "websocket"))

@@ -13,25 +13,24 @@ from typing import TYPE_CHECKING
 
 from topics.errors import Closed, TopicsError
 from topics.server.body import LOOP_BYTES_MAX, Gunzip, is_gzip
+from topics.server.channel import Channel
 from topics.server.errors import LOG, error_response, internal_response, response_to
 from topics.server.message import (
-    COPY_BYTES_MAX,
     PENDING,
     Answer,
     Request,
     Response,
     gzipped,
-    head_of,
+    plain,
     render,
     wants_gzip,
 )
-from topics.server.takeover import LINGER_BYTES_MAX
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
 
 
-class Exchange(asyncio.Protocol):
+class Exchange(Channel):
     """Starts requests, collects their answers, writes them, ends the connection.
 
     `_is_last` means that nothing more is taken from the input: the connection ends when what was
@@ -39,46 +38,30 @@ class Exchange(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_backlog", "_discarded_bytes", "_ended_at", "_gzip_bytes_min", "_handler", "_is_blocked",
-        "_is_due", "_is_feeding", "_is_last", "_is_lingering", "_is_paused", "_is_reading",
-        "_leftover", "_limits", "_out", "_out_bytes", "_queue", "_stall", "_transport", "server",
-        "slot",
+        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler", "_is_blocked", "_is_due",
+        "_is_feeding", "_is_last", "_leftover", "_queue",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
-        self.server = server
-        self.slot = 0
+        super().__init__(server)
         self._handler = server.handler
-        self._limits = server.limits
         self._gzip_bytes_min = server.limits.gzip_bytes_min
-        self._transport: asyncio.Transport | None = None
         self._queue: list[Request] = []
         self._backlog: deque[Request] | None = None
-        self._out: list[bytes] = []
-        self._out_bytes = 0
         self._leftover = b""
-        # The client does not read.
-        self._is_paused = False
         # The request at the end of the queue has to be started before any other.
         self._is_blocked = False
-        self._is_reading = True
         # Answers of this read are gathered; they are written when it has been parsed.
         self._is_feeding = False
         self._is_last = False
         self._is_due = False
-        # The client may still be sending: reading what it sends saves our answer from a reset.
-        self._is_lingering = False
-        self._ended_at = 0.0
-        self._discarded_bytes = 0
-        self._stall: tuple[int, float] | None = None
+        # When a pending request was last answered; idleness begins no earlier.
+        self._answered_at = 0.0
 
     # -- starting ----------------------------------------------------------------------------
 
-    def _accept(self, request: Request) -> None:
-        """Starts a request, or keeps it until it may be started."""
-        if self._backlog is None and not self._is_busy():
-            self._start(request)
-            return
+    def _keep(self, request: Request) -> None:
+        """Keeps a request until it may be started."""
         if self._backlog is None:
             self._backlog = deque()
         self._backlog.append(request)
@@ -88,10 +71,19 @@ class Exchange(asyncio.Protocol):
         return self._is_paused or self._is_blocked or len(self._queue) >= self._limits.pending_max
 
     def _start(self, request: Request) -> None:
+        """Calls the handler, and takes its answer or keeps the request's place for it."""
         if not request.is_plain and not self._decode(request):
             return
         answer = self._call_handler(request)
         if answer is not PENDING:
+            if not self._queue:
+                data = plain(request, answer, self.server.tail, self._gzip_bytes_min)
+                if data is not None:
+                    self._out.append(data)
+                    self._out_bytes += len(data)
+                    if self._out_bytes > self._limits.out_bytes_max:
+                        self._flush()
+                    return
             self._answer(request, answer)
         elif request.output is not None and not self._queue:
             self._emit(request.output)
@@ -102,19 +94,26 @@ class Exchange(asyncio.Protocol):
 
     def _call_handler(self, request: Request) -> Answer:
         if self.server.is_draining:
-            request.is_keep_alive = request.is_plain = False
-            self._is_last = self._is_due = True
+            if self._backlog is None:
+                request.is_keep_alive = request.is_plain = False
+                self._is_last = self._is_due = True
             return error_response(Closed("the server is shutting down; try again"))
         try:
             answer = self._handler(request)
-            if answer is not PENDING and type(answer) is not Response:
+            if answer is PENDING:
+                return PENDING
+            if type(answer) is not Response or request.output is not None:
                 raise TypeError(f"a handler returned {answer!r}")
+            return answer
         except Exception as error:
+            if request.output is not None:
+                # It was answered before it failed: that answer stands.
+                LOG.error("a handler failed after its answer", exc_info=error)
+                return PENDING
             if request.successor is not None:
                 request.successor.abandon()
                 request.successor = None
             return response_to(error)
-        return answer
 
     def _decode(self, request: Request) -> bool:
         """Decodes the body; False when it was answered, or will be started, elsewhere."""
@@ -159,22 +158,6 @@ class Exchange(asyncio.Protocol):
 
     def _answer(self, request: Request, response: Response) -> None:
         """The answer of a request that is not in the queue."""
-        body = response.body
-        if (
-            body
-            and request.is_plain
-            and not self._queue
-            and not response.headers
-            and not request.extra
-            and len(body) <= COPY_BYTES_MAX
-            and (b"accept-encoding" not in request.headers or len(body) <= self._gzip_bytes_min)
-        ):
-            data = b"%b%d%b%b" % (head_of(response), len(body), self.server.tail, body)
-            self._out.append(data)
-            self._out_bytes += len(data)
-            if self._out_bytes > self._limits.out_bytes_max:
-                self._flush()
-            return
         output = self._render(request, response)
         if output is not None and not self._queue:
             self._emit(output)
@@ -187,8 +170,20 @@ class Exchange(asyncio.Protocol):
         if self._transport is None:
             return
         assert request.output is None, "a request has one answer"
-        request.output = self._render(request, response)
-        if request.output is not None and self._queue and self._queue[0] is request:
+        self._answered_at = self.server.now
+        queue = self._queue
+        is_next = bool(queue) and queue[0] is request
+        data = plain(request, response, self.server.tail, self._gzip_bytes_min)
+        if data is None:
+            request.output = self._render(request, response)
+        else:
+            request.output = (data,)
+            if is_next and len(queue) == 1 and not (self._out or self._is_due or self._backlog):
+                # The one request of this connection, as most are.
+                queue.clear()
+                self._transport.write(data)
+                return
+        if is_next and request.output is not None:
             self._advance()
 
     def _render(self, request: Request, response: Response) -> tuple[bytes, ...] | None:
@@ -219,9 +214,13 @@ class Exchange(asyncio.Protocol):
                 self._emit(queue.pop(0).output or ())
             if self._backlog is None or self._is_busy() or (queue and queue[-1].successor):
                 break
-            self._start(self._backlog.popleft())
+            request = self._backlog.popleft()
             if not self._backlog:
                 self._backlog = None
+            if request.output is None:
+                self._start(request)
+            else:
+                queue.append(request)
         if self._is_feeding:
             return
         if self._out:
@@ -234,28 +233,6 @@ class Exchange(asyncio.Protocol):
             self._settle()
         if self._backlog is None:
             self._resume_reading()
-
-    def _emit(self, output: tuple[bytes, ...]) -> None:
-        self._out.extend(output)
-        for part in output:
-            self._out_bytes += len(part)
-        if self._out_bytes > self._limits.out_bytes_max:
-            self._flush()
-
-    def _flush(self) -> None:
-        out, transport = self._out, self._transport
-        if not out or transport is None:
-            return
-        if len(out) == 1:
-            transport.write(out[0])
-            out.clear()
-        elif self._out_bytes <= COPY_BYTES_MAX:
-            transport.write(b"".join(out))
-            out.clear()
-        else:
-            transport.writelines(out)
-            self._out = []
-        self._out_bytes = 0
 
     # -- ending ------------------------------------------------------------------------------
 
@@ -289,24 +266,6 @@ class Exchange(asyncio.Protocol):
         if self.server.is_draining:
             successor.drain()
 
-    def _end(self) -> None:
-        """Closes after everything that was written has gone out."""
-        self._flush()
-        transport = self._transport
-        if transport is None or self._ended_at:
-            return
-        self._ended_at = self.server.now
-        if self._is_lingering:
-            self._resume_reading()
-            transport.write_eof()
-        else:
-            transport.close()
-
-    def _discard(self, size: int) -> None:
-        self._discarded_bytes += size
-        if self._discarded_bytes > LINGER_BYTES_MAX:
-            self.abort()
-
     def drain(self) -> None:
         """Ends when what was taken has been answered; at once when that is nothing."""
         everything = self._everything()
@@ -316,30 +275,6 @@ class Exchange(asyncio.Protocol):
             return
         self._is_last = self._is_due = True
         self._settle()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def scan(self, now: float) -> None:
-        """Cuts off a client that does not read, or that does not go away when it is over."""
-        limits = self._limits
-        if self._ended_at:
-            is_sent = self._transport is None or not self._transport.get_write_buffer_size()
-            if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):
-                self.abort()
-        elif self._is_stalled(now):
-            self.abort()
-
-    def _is_stalled(self, now: float) -> bool:
-        """Whether the client has taken nothing of a waiting answer for too long."""
-        if not self._is_paused or self._transport is None:
-            self._stall = None
-            return False
-        size = self._transport.get_write_buffer_size()
-        if self._stall is None or self._stall[0] != size:
-            self._stall = (size, now)
-        return now - self._stall[1] > self._limits.write_stall_s
 
     def _is_idle(self) -> bool:
         """Whether no request is on its way in."""
@@ -363,19 +298,6 @@ class Exchange(asyncio.Protocol):
             LOG.error("a callback of an abandoned request failed", exc_info=error)
 
     # -- asyncio.Protocol --------------------------------------------------------------------
-
-    def _pause_reading(self) -> None:
-        if self._is_reading and self._transport is not None:
-            self._is_reading = False
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if not self._is_reading and self._transport is not None:
-            self._is_reading = True
-            self._transport.resume_reading()
-
-    def pause_writing(self) -> None:
-        self._is_paused = True
 
     def resume_writing(self) -> None:
         self._is_paused = False

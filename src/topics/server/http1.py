@@ -20,11 +20,10 @@ from httptools import (
 )
 
 from topics.errors import PayloadTooLarge, TopicsError
+from topics.server import head
 from topics.server.errors import (
     LOG,
     BadRequest,
-    ExpectationFailed,
-    HeadersTooLarge,
     RequestTimeout,
     TargetTooLong,
     error_response,
@@ -52,7 +51,7 @@ class HttpProtocol(Exchange):
     __slots__ = (
         "_body", "_body_bytes", "_head", "_head_bytes", "_headers", "_is_continue_due",
         "_is_counting", "_is_plain", "_is_rewinding", "_is_upgrade", "_parser", "_phase",
-        "_refusal", "_repeats", "_since", "_target", "_upgrades",
+        "_refusal", "_repeats", "_safe_digits", "_since", "_target", "_upgrades",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -67,6 +66,8 @@ class HttpProtocol(Exchange):
         self._head: dict[bytes, bytes] | None = None
         self._body: bytes | list[bytes] = b""
         self._body_bytes = 0
+        # A length of so few digits is below the limit.
+        self._safe_digits = len(str(server.limits.body_bytes_max)) - 1
         # Heads are measured exactly only where one could be too large.
         self._is_counting = False
         self._head_bytes = 0
@@ -155,8 +156,9 @@ class HttpProtocol(Exchange):
         if self._is_counting or len(headers) > 32 or not _RARE.isdisjoint(headers):
             self._is_plain = False
             self._check_head(headers)
-        if b"content-length" in headers:
-            self._check_body_bytes(int(headers[b"content-length"]))
+        length = headers.get(b"content-length")
+        if length is not None and len(length) > self._safe_digits:
+            self._check_body_bytes(int(length))
         if self._is_continue_due:
             self._continue()
 
@@ -192,10 +194,13 @@ class HttpProtocol(Exchange):
             or not parser.should_keep_alive()
             or request.method == "HEAD"
             or b"host" not in self._headers
-            or not self._target.startswith(b"/")
+            or self._target[:1] != b"/"
         ):
             self._look_closer(request, parser)
-        self._accept(request)
+        if self._backlog is None and not self._is_busy():
+            self._start(request)
+        else:
+            self._keep(request)
 
     # -- the rare ----------------------------------------------------------------------------
 
@@ -210,36 +215,26 @@ class HttpProtocol(Exchange):
         if name == b"host":
             self._stop(BadRequest("a request has one Host"))
         if self._repeats > self._limits.headers_max:
-            self._stop(_too_many_headers(self._limits.headers_max))
+            self._stop(head.too_many(self._limits))
         self._headers[name] += b", " + value
 
     def _check_head(self, headers: dict[bytes, bytes]) -> None:
-        """The head of a request that is not plain. Stops what is too large or not understood."""
-        limits, parser = self._limits, self._parser
+        """The head of a request that is not plain; stops what is too large or not understood."""
+        parser = self._parser
         assert parser is not None
-        if len(headers) + self._repeats > limits.headers_max:
-            self._stop(_too_many_headers(limits.headers_max))
-        if sum(map(len, headers)) + sum(map(len, headers.values())) > limits.head_bytes_max:
-            self._stop(_head_too_large(limits.head_bytes_max))
-        if b"transfer-encoding" in headers:
-            if headers[b"transfer-encoding"].strip().lower() != b"chunked":
-                self._stop(BadRequest("the only transfer coding that is supported is chunked"))
-            if parser.get_http_version() != "1.1":
-                self._stop(BadRequest("HTTP/1.0 has no transfer codings"))
-            # Trailers are read into a dictionary of their own, and forgotten.
-            self._head, self._headers = headers, {}
-        if b"expect" in headers and parser.get_http_version() == "1.1":
-            if headers[b"expect"].strip().lower() != b"100-continue":
-                self._stop(ExpectationFailed("the only expectation that is met is 100-continue"))
-            self._is_continue_due = True
-        if parser.should_upgrade():
-            if b"upgrade" not in headers:
-                self._stop(BadRequest("this server is not a proxy"))
-            is_ours = headers[b"upgrade"].strip().lower() == b"websocket"
-            has_body = b"content-length" in headers or b"transfer-encoding" in headers
-            self._is_upgrade = is_ours and not has_body and not self._everything()
-            # An upgrade that we do not know is ignored: the request is read again without it.
-            self._is_rewinding = not self._is_upgrade
+        try:
+            version = parser.get_http_version()
+            head.check_size(headers, self._repeats, self._limits)
+            if head.is_chunked(headers, version):
+                # Trailers are read into a dictionary of their own, and forgotten.
+                self._head, self._headers = headers, {}
+            self._is_continue_due = head.is_continue_expected(headers, version)
+            if parser.should_upgrade():
+                self._is_upgrade = head.is_websocket(headers) and not self._everything()
+                # An upgrade that we do not grant is ignored: the request is read again without.
+                self._is_rewinding = not self._is_upgrade
+        except TopicsError as error:
+            self._stop(error)
 
     def _check_body_bytes(self, size: int) -> None:
         maximum = self._limits.body_bytes_max
@@ -270,32 +265,20 @@ class HttpProtocol(Exchange):
         self._is_counting = False
         self._head_bytes = 0
         version = parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            self._stop(BadRequest(f"HTTP/{version} is not supported"))
         request.is_http10 = version == "1.0"
-        if b"host" not in headers and version == "1.1":
-            self._stop(BadRequest("a request of HTTP/1.1 has a Host"))
-        self._check_target(request)
+        try:
+            head.check_version(version, headers)
+            head.settle_target(request)
+        except TopicsError as error:
+            self._stop(error)
         if not request.is_keep_alive:
             self._is_last = self._is_due = True
-
-    def _check_target(self, request: Request) -> None:
-        path = request.path
-        if path.startswith("/") or (path == "*" and request.method == "OPTIONS"):
-            return
-        scheme, found, rest = path.partition("://")
-        if not found or scheme.lower() not in ("http", "https"):
-            self._stop(BadRequest("the request target is not a path"))
-        authority, slash, path = rest.partition("/")
-        request.path = slash + path or "/"
-        # The target's authority counts for more than the Host header.
-        request.headers[b"host"] = authority.encode("latin-1")
 
     def _head_grew(self, size: int) -> None:
         """All that was read belongs to a head or to trailers that began in an earlier read."""
         self._head_bytes += size
         if self._head_bytes > self._limits.head_bytes_max:
-            self._refuse(_head_too_large(self._limits.head_bytes_max))
+            self._refuse(head.too_large(self._limits))
 
     def _feed_on(self, rest: bytes) -> None:
         """After a request for an upgrade: on to the takeover, or on with HTTP."""
@@ -328,10 +311,8 @@ class HttpProtocol(Exchange):
         headers = self._head if self._head is not None else self._headers
         self._head = None
         self._repeats = 0
-        verb = parser.get_method()
-        lines = [b"%b: %b\r\n" % item for item in headers.items() if item[0] != b"upgrade"]
-        version = parser.get_http_version().encode()
-        return b"%b %b HTTP/%b\r\n%b\r\n" % (verb, self._target, version, b"".join(lines))
+        version = parser.get_http_version()
+        return head.without_upgrade(parser.get_method(), self._target, version, headers)
 
     def _refuse_input(self, error: HttpParserError) -> None:
         if self._refusal is None and isinstance(error, HttpParserCallbackError):
@@ -345,6 +326,8 @@ class HttpProtocol(Exchange):
     def _refuse(self, error: TopicsError) -> None:
         """Answers in turn with an error, and takes nothing more from this connection."""
         self._parser = None
+        # It holds its traceback, which holds this connection.
+        self._refusal = None
         self._is_lingering = True
         self._phase = IDLE
         self._is_due = True
@@ -353,7 +336,11 @@ class HttpProtocol(Exchange):
         self._is_last = True
         request = Request(self, "GET", b"/", {}, b"")
         request.is_plain = request.is_keep_alive = False
-        self._answer(request, error_response(error))
+        if self._backlog is None:
+            self._answer(request, error_response(error))
+        else:
+            request.output = self._render(request, error_response(error))
+            self._backlog.append(request)
 
     # -- life --------------------------------------------------------------------------------
 
@@ -373,7 +360,7 @@ class HttpProtocol(Exchange):
         elif self._phase == BODY:
             if age > limits.body_s + self._body_bytes / limits.body_bytes_per_s_min:
                 self._time_out("body", limits.body_s)
-        elif age > limits.idle_s and not self._queue:
+        elif min(age, now - self._answered_at) > limits.idle_s and not self._queue:
             self._is_last = True
             self._end()
 
@@ -386,11 +373,3 @@ class HttpProtocol(Exchange):
 
     def _forget(self) -> None:
         self._parser = None
-
-
-def _too_many_headers(maximum: int) -> TopicsError:
-    return HeadersTooLarge(f"the request has more than {maximum} headers")
-
-
-def _head_too_large(maximum: int) -> TopicsError:
-    return HeadersTooLarge(f"the request's head is larger than {maximum} bytes")

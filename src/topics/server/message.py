@@ -83,13 +83,12 @@ class Request:
         self.target = target
         self.headers = headers
         self.body = body
-        cut = target.find(b"?")
-        if cut < 0:
-            self.path = target.decode("latin-1")
-            self.query = b""
+        if b"?" in target:
+            path, _, self.query = target.partition(b"?")
+            self.path = path.decode()
         else:
-            self.path = target[:cut].decode("latin-1")
-            self.query = target[cut + 1 :]
+            self.path = target.decode()
+            self.query = b""
         # Plain: a kept-alive HTTP/1.1 request whose answer needs no thought.
         self.is_plain = True
         self.is_keep_alive = True
@@ -115,6 +114,28 @@ class Request:
 
 Answer: TypeAlias = Response | Pending
 Handler: TypeAlias = Callable[[Request], Answer]
+
+
+def plain(request: Request, response: Response, tail: bytes, gzip_bytes_min: int) -> bytes | None:
+    """The bytes of an answer that needs no thought; None when this one does."""
+    body = response.body
+    size = len(body)
+    if (
+        not request.is_plain
+        or response.headers
+        or request.extra
+        or size == 0
+        or size > COPY_BYTES_MAX
+        or (size > gzip_bytes_min and b"accept-encoding" in request.headers)
+    ):
+        return None
+    if response.content_type is JSON:
+        head = _JSON_HEADS.get(response.status)
+    else:
+        head = None if response.status in _NO_BODY else head_of(response)
+    if head is None:
+        return None
+    return b"".join((head, _LENGTHS[size] if size < _LENGTHS_MAX else b"%d" % size, tail, body))
 
 
 def head_of(response: Response) -> bytes:
@@ -175,6 +196,14 @@ def header_lines(headers: tuple[tuple[str, str], ...]) -> bytes:
 def _check_value(value: str) -> None:
     if _UNSAFE.search(value):
         raise ValueError(f"a header may not contain a line break: {value!r}")
+
+
+# Rendered before they are needed: the heads of JSON answers, and small lengths.
+_JSON_HEADS = {
+    status: head_of(Response(b"", status)) for status in _PHRASES if status not in _NO_BODY
+}
+_LENGTHS_MAX = 1024
+_LENGTHS = [b"%d" % size for size in range(_LENGTHS_MAX)]
 
 
 def wants_gzip(request: Request, response: Response, bytes_min: int) -> bool:

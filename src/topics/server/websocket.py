@@ -197,6 +197,8 @@ class WebSocket(Takeover):
         self._protocol.receive_eof()
         super().connection_lost(_exc)
         self._fragments = None
+        # The handler usually holds the connection, and would hold it for ever.
+        self.on_message = _ignore
 
 
 def _shake_hands(request: Request, message_bytes_max: int) -> ServerProtocol:
@@ -217,6 +219,10 @@ def _shake_hands(request: Request, message_bytes_max: int) -> ServerProtocol:
         raise BadRequest(f"the WebSocket handshake failed: {protocol.handshake_exc}")
     protocol.send_response(answer)
     return protocol
+
+
+def _ignore(_message: str | bytes) -> None:
+    """Nobody listens any more."""
 
 
 def _short(reason: str) -> str:

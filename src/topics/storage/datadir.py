@@ -6,8 +6,8 @@
     wal/          write-ahead log files, <generation>-<shard>-<number>.wal
     seg/          sealed segments, <number>.seg, and <number>.cold for those in the cold store
     snap/         snapshots, <number>.snap
-    broken/       torn ends of the log, copied before they were cut
-    quarantine/   files recovery did not know; never deleted by topics
+    broken/       torn ends of the log, copied before they were cut, and what a repair replaced
+    quarantine/   files recovery did not know; only a scrub removes them
 
 Names of topics never reach the filesystem.
 """

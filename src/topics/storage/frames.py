@@ -31,8 +31,8 @@ GROUP_MAGIC = b"TOPGRP\x00\x01"
 FILE_MAGIC = b"TOPWAL\x00\x01"
 
 # magic, checksum, file id, first lsn, frames, columns bytes, payload bytes, synced file,
-# synced offset, wall time
-GROUP = struct.Struct("<8sQQQIIIIQQ")
+# synced offset, wall time, order among the groups of all shards
+GROUP = struct.Struct("<8sQQQIIIIQQQ")
 # topic id, kind, flags, count, first seq, time, floor, columns bytes, payload bytes
 ENTRY = struct.Struct("<IBBHQQQII")
 ENTRY_DTYPE = np.dtype(
@@ -50,7 +50,7 @@ KIND_NAMES = {
     RECOVERED: "recovered", MARK: "mark",
 }  # fmt: skip
 
-assert GROUP.size == 64
+assert GROUP.size == 72
 assert ENTRY.size == ENTRY_DTYPE.itemsize == 40
 
 _ZEROS = bytes(SECTOR)
@@ -107,13 +107,14 @@ def encode_group(
     synced_file: int,
     synced_upto: int,
     now_ms: int,
+    order: int,
 ) -> bytearray:
     """The bytes of one group, `end` of them without the padding."""
     cols_bytes = sum(map(len, columns))
     payload_bytes = end - GROUP.size - ENTRY.size * len(entries) - cols_bytes
     head = GROUP.pack(
         GROUP_MAGIC, 0, file_id, first_lsn, len(entries), cols_bytes, payload_bytes, synced_file,
-        synced_upto, now_ms,
+        synced_upto, now_ms, order,
     )  # fmt: skip
     body = bytearray().join([head, *entries, *columns, *payloads, _ZEROS[: -end % SECTOR]])
     with memoryview(body) as view:
@@ -149,8 +150,28 @@ class Groups:
     payload_at: npt.NDArray[np.int64]
     end: int
     first_lsns: npt.NDArray[np.uint64]
+    orders: npt.NDArray[np.uint64]
     mark: Mark
     damaged: bool
+
+
+def part_of(groups: Groups, first: int, stop: int) -> Groups:
+    """The groups [first, stop) alone."""
+    low, high = np.searchsorted(groups.frame_group, (first, stop))
+    inside = slice(int(low), int(high))
+    return Groups(
+        groups.raw, groups.starts[first:stop], groups.frames[inside],
+        groups.frame_group[inside] - first, groups.cols_at[inside], groups.payload_at[inside],
+        end_of(groups, stop - 1), groups.first_lsns[first:stop], groups.orders[first:stop],
+        groups.mark, groups.damaged,
+    )  # fmt: skip
+
+
+def end_of(groups: Groups, index: int) -> int:
+    """The byte behind a group and its padding."""
+    start = int(groups.starts[index])
+    count, cols, size, _ = np.frombuffer(groups.raw, dtype="<u4", count=4, offset=start + 32)
+    return padded(start + GROUP.size + int(count) * ENTRY.size + int(cols) + int(size))
 
 
 def claimed_file_ids(raw: bytes) -> list[int]:
@@ -163,7 +184,7 @@ def _candidates(raw: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint6
     """Offsets and header words of the sectors that begin with the magic of a group."""
     usable = len(raw) // SECTOR * SECTOR
     sectors = np.frombuffer(raw, dtype=np.uint8, count=usable).reshape(-1, SECTOR)
-    words = sectors[:, :64].copy().view("<u8")
+    words = sectors[:, : GROUP.size].copy().view("<u8")
     found = np.flatnonzero(words[:, 0] == np.frombuffer(GROUP_MAGIC, dtype="<u8")[0])
     return found.astype(np.int64) * SECTOR, words[found]
 
@@ -192,8 +213,9 @@ def scan_groups(raw: bytes, file_id: int, *, beyond_damage: bool = False) -> Gro
     # Bytes behind the end that are not zero, or a valid group there, mean that something was torn.
     damaged = bool(valid[chained:].any()) or any(raw[end : end + SECTOR])
     return Groups(
-        raw, starts[keep], table, group_of, cols_at, payload_at, end, head[keep, 3], mark, damaged
-    )
+        raw, starts[keep], table, group_of, cols_at, payload_at, end, head[keep, 3], head[keep, 8],
+        mark, damaged,
+    )  # fmt: skip
 
 
 def _highest(numbers: npt.NDArray[np.int64], offsets: npt.NDArray[np.uint64]) -> Mark:

@@ -11,6 +11,7 @@ What must be true on disk:
   0xD5. A torn one-byte write leaves 0x00 or 0xD5, so a flip can neither damage framing nor bring
   a deleted record back; one that did not land is covered by the log's DELETE frame, which is not
   trimmed before the flips were synced.
+- A block that a scrub wrote anew keeps an empty span, with its time, for each deleted record.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from topics.errors import CorruptData
+from topics.errors import CorruptData, Poisoned
 from topics.storage import columns as columns_codec
 from topics.storage.columns import Columns
 from topics.storage.frames import SECTOR, checksum
@@ -166,7 +167,8 @@ class SegmentWriter:
     def abandon(self) -> None:
         """Drops an unfinished segment: all of its records are still in the write-ahead log."""
         self._file.close()
-        self._fs.unlink(self._temporary)
+        if self._fs.exists(self._temporary):
+            self._fs.unlink(self._temporary)
 
 
 class Bytes(Protocol):
@@ -227,4 +229,8 @@ def write_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -
         sentinel = bytes([DEAD])
         for index in indexes:
             file.pwrite(sentinel, info.flags_at + index)
-        file.sync()
+        try:
+            file.sync()
+        except OSError as error:
+            # The file stays in use, so that a second sync could succeed without these bytes.
+            raise Poisoned(f"sync of segment {info.number} failed: {error}") from error

@@ -124,6 +124,13 @@ class SnapshotWriter:
         )
         self._fs.sync_dir(self._directory)
 
+    def abandon(self) -> None:
+        """Drops an unfinished snapshot: all of it is still in the write-ahead log."""
+        self._file.close()
+        temporary = join(self._directory, self._name + ".tmp")
+        if self._fs.exists(temporary):
+            self._fs.unlink(temporary)
+
 
 def read(fs: Fs, directory: str, number: int) -> tuple[Snapshot, list[TopicRecord]]:
     """The summary and the topics. Raises CorruptData when any byte is wrong."""

@@ -60,6 +60,10 @@ class WalStats:
     fsyncs_total: int = 0
     rotations_total: int = 0
     submit_full_total: int = 0
+    # The most frames of one shard that were on their way at once.
+    queue_depth_peak: int = 0
+    # Whether the last write found no space.
+    is_full: bool = False
     # How many syncs took at most as long as each edge; the last count is of all that took longer.
     sync_counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_EDGES_US) + 1))
     sync_us_sum: float = 0.0
@@ -94,6 +98,9 @@ class Shard:
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     # Whether groups were written since the last mark.
     unmarked: bool = field(default=False, init=False)
+    # How long the last write and the last sync took.
+    write_s: float = field(default=0.0, init=False)
+    sync_s: float = field(default=0.0, init=False)
 
     def open(self) -> None:
         self.current = self.create_file(1)
@@ -142,6 +149,7 @@ class Shard:
         """Writes one group and returns the place behind it."""
         if self.poison is not None:
             raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
+        began = self.clock.monotonic_s()
         length = frames.GROUP.size + frames.ENTRY.size * len(entries)
         length += sum(map(len, columns)) + sum(map(len, payloads))
         if length + self.settings.wal_reserve_bytes + SECTOR > self.current.capacity - self.offset:
@@ -156,6 +164,7 @@ class Shard:
             synced_file=self.synced.number,
             synced_upto=self.synced.offset,
             now_ms=self.clock.wall_ms(),
+            order=self.stats.batches_total,
         )
         try:
             self.current.file.pwrite(group, self.offset)
@@ -169,6 +178,8 @@ class Shard:
         stats.frames_total += len(entries)
         stats.batches_total += 1
         stats.bytes_written_total += len(group)
+        stats.is_full = False
+        self.write_s = self.clock.monotonic_s() - began
         return self.position
 
     def _make_room(self, length: int, may_use_reserve: bool) -> None:
@@ -203,6 +214,7 @@ class Shard:
     def _failed(self, error: OSError) -> DiskFull | Poisoned:
         if error.errno in FULL:
             self.stats.submit_full_total += 1
+            self.stats.is_full = True
             return DiskFull(
                 "no space left on the device; nothing was written, reads go on, and writes resume "
                 "when space returns"
@@ -223,7 +235,8 @@ class Shard:
         except OSError as error:
             self.poison = error
             return
-        self.stats.note_sync(self.clock.monotonic_s() - began)
+        self.sync_s = self.clock.monotonic_s() - began
+        self.stats.note_sync(self.sync_s)
         self.stats.fsyncs_total += len(files)
         with self.lock:
             self.synced = upto

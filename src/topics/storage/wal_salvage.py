@@ -14,7 +14,7 @@ import numpy as np
 
 from topics.storage import frames
 from topics.storage.datadir import DataDir
-from topics.storage.frames import Groups, Mark, padded
+from topics.storage.frames import Groups, Mark, end_of, part_of
 from topics.storage.fs import read_all
 from topics.storage.wal_reader import LogFile, Timeline, header_of
 
@@ -38,33 +38,36 @@ class _Place:
 
 def salvage(data: DataDir, line: Timeline, *, first_number: int) -> Iterator[Stretch]:
     """The trusted groups of a timeline in order; sets `mark` and `boot_id`."""
-    found = [(f, _scan(data, line, f)) for f in line.files if f.number >= first_number]
-    for _, groups in found:
+    found = [(f, *_scan(data, line, f)) for f in line.files if f.number >= first_number]
+    for _, groups, _ in found:
         if line.mark < groups.mark:
             line.mark = groups.mark
-    # The first frame of a timeline has number 1; one that starts later can not be checked.
+    # The first frame of a timeline has number 1; a later file says in its header how it goes on.
     place = _Place(Mark(first_number, frames.SECTOR), 1 if first_number == 1 else None)
-    for log_file, groups in found:
+    for log_file, groups, first_lsn in found:
+        if place.lsn is None and log_file.number == first_number:
+            place.lsn = first_lsn
         for first, stop in _stretches(groups):
-            part = _part(groups, first, stop)
+            part = part_of(groups, first, stop)
             lost = _lost(place, log_file, part)
             if lost != 0 and not place.end < line.mark:
                 return
             yield Stretch(log_file.path, part, lost)
             place.lsn = int(part.first_lsns[-1]) + int((part.frame_group == stop - first - 1).sum())
-            place.end = Mark(log_file.number, _end_of(groups, stop - 1))
+            place.end = Mark(log_file.number, end_of(groups, stop - 1))
 
 
-def _scan(data: DataDir, line: Timeline, log_file: LogFile) -> Groups:
+def _scan(data: DataDir, line: Timeline, log_file: LogFile) -> tuple[Groups, int | None]:
+    """All trusted groups of a file, and the number of its first frame if its header is intact."""
     raw = read_all(data.fs, log_file.path)
     header = header_of(raw, log_file)
     if header is not None:
         line.boot_id = line.boot_id or header.boot_id
-        return frames.scan_groups(raw, header.file_id, beyond_damage=True)
+        return frames.scan_groups(raw, header.file_id, beyond_damage=True), header.first_lsn
     # Without a header the groups themselves say which file they are of.
     scans = [frames.scan_groups(raw, i, beyond_damage=True) for i in frames.claimed_file_ids(raw)]
     scans.append(frames.scan_groups(raw, 0, beyond_damage=True))
-    return max(scans, key=lambda groups: len(groups.starts))
+    return max(scans, key=lambda groups: len(groups.starts)), None
 
 
 def _stretches(groups: Groups) -> list[tuple[int, int]]:
@@ -80,15 +83,6 @@ def _stretches(groups: Groups) -> list[tuple[int, int]]:
     return list(zip([0, *breaks], [*breaks, count], strict=True))
 
 
-def _part(groups: Groups, first: int, stop: int) -> Groups:
-    inside = (groups.frame_group >= first) & (groups.frame_group < stop)
-    return Groups(
-        groups.raw, groups.starts[first:stop], groups.frames[inside],
-        groups.frame_group[inside] - first, groups.cols_at[inside], groups.payload_at[inside],
-        _end_of(groups, stop - 1), groups.first_lsns[first:stop], groups.mark, groups.damaged,
-    )  # fmt: skip
-
-
 def _lost(place: _Place, log_file: LogFile, part: Groups) -> int | None:
     """How many frames are missing between the place and these groups."""
     lsn = int(part.first_lsns[0])
@@ -96,11 +90,3 @@ def _lost(place: _Place, log_file: LogFile, part: Groups) -> int | None:
         return lsn - place.lsn
     at_start = int(part.starts[0]) == frames.SECTOR and log_file.number == place.end.number
     return 0 if at_start else None
-
-
-def _end_of(groups: Groups, index: int) -> int:
-    """The byte behind a group and its padding."""
-    start = int(groups.starts[index])
-    count, cols, size, _ = np.frombuffer(groups.raw, dtype="<u4", count=4, offset=start + 32)
-    length = frames.GROUP.size + int(count) * frames.ENTRY.size + int(cols) + int(size)
-    return padded(start + length)

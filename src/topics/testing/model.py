@@ -85,10 +85,12 @@ class ModelTopic:
     entries: list[Entry] = field(default_factory=list)
     last_ts: int = 0
     keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    # Keys of records that went with a process: whether they are remembered is not promised.
+    doubtful: set[str] = field(default_factory=set)
 
     def copy(self) -> ModelTopic:
         entries = [replace(entry) for entry in self.entries]
-        return replace(self, entries=entries, keys=dict(self.keys))
+        return replace(self, entries=entries, keys=dict(self.keys), doubtful=set(self.doubtful))
 
     @property
     def head(self) -> int:
@@ -164,12 +166,19 @@ class ModelTopic:
         return out
 
     def diff(
-        self, from_seq: int, *, limit: int = 0, nodes: Sequence[str] = (), epoch: int | None = None
+        self,
+        from_seq: int,
+        *,
+        limit: int = 0,
+        nodes: Sequence[str] = (),
+        epoch: int | None = None,
+        upto: int | None = None,
     ) -> dict[str, Any]:
+        """One page; `upto` is where a read stopped of its own accord."""
         told, cursor = self._tombstone(from_seq, epoch)
         limit = limit or LIMIT_DEFAULT
-        stop = self.head
-        for seq in range(cursor + 1, self.head + 1):
+        stop = self.head if upto is None else upto
+        for seq in range(cursor + 1, stop + 1):
             if self.entries[seq - 1].state in HOLES:
                 stop = seq - 1
                 break
@@ -230,7 +239,6 @@ class Model:
 
     def note_epoch(self, epoch: int) -> None:
         assert epoch not in self.epochs, f"epoch {epoch} was used before"
-        assert epoch > max(self.epochs, default=0), f"epoch {epoch} is not the newest"
         self.epochs.add(epoch)
 
     def made_durable(self) -> None:

@@ -113,6 +113,8 @@ class App:
             return Response(b"{}", headers=(("X-Split", "a\r\nSet-Cookie: b"),))
         if how == "type":
             return None  # type: ignore[return-value]
+        if how == "late":
+            request.respond(Response(b'"answered"'))
         if how == "stream":
             EventStream(request)
         raise RuntimeError("a secret")

@@ -56,24 +56,24 @@ def test_a_gzip_stream_may_have_members(wire: Wire) -> None:
 
 
 def test_a_bomb_is_refused_at_the_limit(wire: Wire) -> None:
-    bomb = gzip.compress(b"\0" * (200 * MIB))
-    assert len(bomb) < 300 * KIB
+    bomb = gzip.compress(b"\0" * (40 * MIB))
+    assert len(bomb) < 60 * KIB
     answered = wire.request("POST", "/echo", bomb, GZIP)
     assert (answered.status, answered.code) == (413, "payload_too_large")
     assert wire.request("GET", "/json").status == 200
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"not gzip at all",
-        gzip.compress(b"x" * 1000)[:-9],
-        gzip.compress(b"x" * 1000)[:20],
-        gzip.compress(b"x") + b"garbage",
-        gzip.compress(b"x" * 100)[:-8] + b"\0" * 8,
-        zlib.compress(b"x"),
-    ],
-)
+BAD_GZIP = {
+    "plain text": b"not gzip at all",
+    "without its end": gzip.compress(b"x" * 1000)[:-9],
+    "without its second half": gzip.compress(b"x" * 1000)[:20],
+    "garbage behind it": gzip.compress(b"x") + b"garbage",
+    "a wrong checksum": gzip.compress(b"x" * 100)[:-8] + b"\0" * 8,
+    "zlib": zlib.compress(b"x"),
+}
+
+
+@pytest.mark.parametrize("body", BAD_GZIP.values(), ids=BAD_GZIP)
 def test_bad_gzip_is_refused(wire: Wire, body: bytes) -> None:
     answered = wire.request("POST", "/echo", body, GZIP)
     assert (answered.status, answered.code) == (400, "invalid_request")

@@ -33,6 +33,11 @@ def test_a_bug_is_500_and_tells_nothing(wire: Wire, how: str) -> None:
     assert wire.request("GET", "/json").status == 200
 
 
+def test_a_failure_after_the_answer_does_not_answer_again(wire: Wire) -> None:
+    assert wire.request("GET", "/fail/late").body == b'"answered"'
+    assert wire.request("GET", "/json").body == b'{"ok":true}'
+
+
 def test_an_error_without_detail_has_none() -> None:
     assert error_response(TopicNotFound("no such topic")).body == (
         b'{"error":{"code":"topic_not_found","message":"no such topic"}}'

@@ -53,29 +53,29 @@ def test_an_ambiguous_request_is_refused(wire: Wire, rest: bytes) -> None:
     assert answers[0].headers["connection"] == "close"
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        b"GET /json HTTP/1.1\r\n\r\n",
-        b"GET /json HTTP/2.0\r\nHost: x\r\n\r\n",
-        b"GET /json HTTP/0.9\r\n\r\n",
-        b"GET /json\r\n\r\n",
-        b"GET /json HTTP/1.10\r\nHost: x\r\n\r\n",
-        b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET json HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET ftp://x/json HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET * HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"BREW /json HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"get /json HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-    ],
-)
+NOT_HTTP_1 = [
+    b"GET /json HTTP/1.1\r\n\r\n",
+    b"GET /json HTTP/2.0\r\nHost: x\r\n\r\n",
+    b"GET /json HTTP/0.9\r\n\r\n",
+    b"GET /json\r\n\r\n",
+    b"GET /json HTTP/1.10\r\nHost: x\r\n\r\n",
+    b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET json HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET ftp://x/json HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET * HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"BREW /json HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"get /json HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+]
+
+
+@pytest.mark.parametrize("start", NOT_HTTP_1, ids=range(len(NOT_HTTP_1)))
 def test_what_is_not_http_1_is_refused(wire: Wire, start: bytes) -> None:
     wire.send(start)
     answers = list(parse_all(wire.rest()))

@@ -71,8 +71,8 @@ def test_a_path_finds_its_handler_again_and_again(method: str, target: str, expe
 
 @pytest.mark.parametrize(
     "target",
-    ["/v0", "/v0/topics/", "/v0/topics//diff", "//v0/topics", "/v0/topics/a/b", "/v0/topics/a/diff/",
-     "/V0/topics", "/v0/topics/..", "/v0%2Ftopics"][:-2] + ["/v0%2Ftopics"],
+    ["/v0", "/v0/topics/", "/v0/topics//diff", "//v0/topics", "/v0/topics/a/b", "/V0/topics",
+     "/v0/topics/a/diff/", "/v0%2Ftopics"],
 )  # fmt: skip
 def test_what_is_not_there_is_not_found(target: str) -> None:
     with pytest.raises(NotFound):
@@ -116,7 +116,8 @@ def test_a_route_is_declared_once() -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "localhost:4000", "LOCALHOST", "127.0.0.1:4000", "127.8.9.1", "[::1]:4000", "a.localhost"],
+    ["localhost", "localhost:4000", "LOCALHOST", "127.0.0.1:4000", "127.8.9.1", "[::1]:4000",
+     "a.localhost"],
 )  # fmt: skip
 def test_loopback_names_are_answered_without_keys(host: str) -> None:
     assert OriginRule(has_keys=False).check(request_of("GET", "/", host=host)) is None
@@ -160,9 +161,9 @@ def test_our_own_pages_are_answered(host: str, origin: str) -> None:
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://evil.example", "http://localhost:4001", "http://localhost", "null", "", "localhost:4000",
-     "http://localhost:4000@evil.example", "http://localhost:4000/", "file://localhost:4000",
-     "http://localhost:4000, http://evil.example"],
+    ["http://evil.example", "http://localhost:4001", "http://localhost", "null", "",
+     "localhost:4000", "http://localhost:4000@evil.example", "http://localhost:4000/",
+     "file://localhost:4000", "http://localhost:4000, http://evil.example"],
 )  # fmt: skip
 def test_other_pages_are_refused(origin: str) -> None:
     request = request_of("POST", "/", host="localhost:4000", origin=origin)

@@ -134,20 +134,20 @@ def test_fragments_that_are_too_big_together_are_1009(opened: Wire) -> None:
     assert closed(opened) == 1009
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        frame(TEXT, b"x", masked=False),
-        frame(0, b"x"),
-        frame(3, b"x"),
-        frame(PING, b"x" * 126),
-        frame(PING, fin=False),
-        frame(TEXT, b"x", fin=False) + frame(TEXT, b"y"),
-        b"\xf1\x80\1\2\3\4",
-        frame(CLOSE, b"\x03"),
-        frame(CLOSE, struct.pack("!H", 1005)),
-    ],
-)
+VIOLATIONS = [
+    frame(TEXT, b"x", masked=False),
+    frame(0, b"x"),
+    frame(3, b"x"),
+    frame(PING, b"x" * 126),
+    frame(PING, fin=False),
+    frame(TEXT, b"x", fin=False) + frame(TEXT, b"y"),
+    b"\xf1\x80\1\2\3\4",
+    frame(CLOSE, b"\x03"),
+    frame(CLOSE, struct.pack("!H", 1005)),
+]
+
+
+@pytest.mark.parametrize("bad", VIOLATIONS, ids=range(len(VIOLATIONS)))
 def test_a_violation_of_the_protocol_is_1002(opened: Wire, bad: bytes) -> None:
     opened.send(bad)
     assert closed(opened) == 1002
@@ -199,10 +199,9 @@ def test_a_client_that_does_not_read_is_not_read_from(served: Served) -> None:
     with Wire(served.port, receive_bytes=4096) as wire:
         wire.send(message("GET", "/ws", headers=HANDSHAKE)).until(b"\r\n\r\n")
         wire.socket.settimeout(0.3)
-        big, sent = frame(BINARY, b"x" * 90_000), 0
+        big = frame(BINARY, b"x" * 90_000)
         with pytest.raises((TimeoutError, ConnectionError)):
-            while sent < 200_000_000:
-                sent += wire.socket.send(big)
+            wire.send(big * 1000)
         socket = served.app.sockets[-1]
         assert served.call(lambda: socket.buffered_bytes) < 8_000_000
 
@@ -241,7 +240,7 @@ def test_an_upgrade_behind_a_pending_request_is_refused(wire: Wire) -> None:
 
 def test_only_so_many_upgrades_are_tried(wire: Wire) -> None:
     wire.send(message("GET", "/json", headers=HANDSHAKE) * 30)
-    statuses = []
+    statuses: list[int] = []
     while not statuses or statuses[-1] != 400:
         statuses.append(wire.answer().status)
     assert statuses == [200] * 17 + [400] or statuses == [200] * 16 + [400]

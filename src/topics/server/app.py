@@ -1,0 +1,141 @@
+"""The application: one handler for every request, made from one table of routes.
+
+    origin → route → key → scopes and prefixes → readiness → handler
+
+To add routes, write a module with a class whose `routes()` returns rows, and name it in PARTS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator
+from typing import Protocol
+
+from topics.clock import Clock, SystemClock
+from topics.engine.engine import Engine
+from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
+from topics.server.auth import Key
+from topics.server.call import Call
+from topics.server.config import Config
+from topics.server.counts import Counts
+from topics.server.delivery import Delivery
+from topics.server.driver import Driver
+from topics.server.longpoll import Waiters
+from topics.server.message import PENDING, Answer, Request
+from topics.server.origin import OriginRule
+from topics.server.router import RouteHandler, Router
+from topics.server.routes import Route
+from topics.server.server import HttpServer
+
+LOG = logging.getLogger("topics.server")
+
+
+class Part(Protocol):
+    """A piece of the surface."""
+
+    def routes(self) -> list[Route]: ...
+
+
+class App:
+    """Serves a directory. `start` begins recovery; `drain` and `close` end in order."""
+
+    def __init__(self, config: Config, *, clock: Clock | None = None) -> None:
+        from topics.server import parts
+
+        self.config = config
+        self.settings = config.settings
+        self.clock = clock or SystemClock()
+        self.loop = asyncio.get_running_loop()
+        self.driver = Driver(self.loop)
+        self.waiters = Waiters()
+        self.counts = Counts(self)
+        self.delivery = Delivery(self)
+        self.is_draining = False
+        self.started_s = self.clock.monotonic_s()
+        self._keys = config.keys
+        # With keys, and where the operator has given up on keys, any name may lead here.
+        is_open = config.options.allow_insecure_no_auth and not config.is_loopback
+        self._origins = OriginRule(config.cors_origins, has_keys=bool(config.keys) or is_open)
+        self.routes: list[Route] = [row for part in parts.PARTS for row in part(self).routes()]
+        self._router = Router((r.method, r.path, self._guarded(r)) for r in self.routes)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine. Handlers of routes that wait for recovery may rely on it."""
+        return self.driver.engine
+
+    def __call__(self, request: Request) -> Answer:
+        return self._origins.check(request) or self._router(request)
+
+    # -- life --------------------------------------------------------------------------------
+
+    def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
+        self.waiters.attach(server.tick)
+        self.delivery.attach(server.tick)
+        self.driver.start(server.tick, steps, self._opened)
+
+    def _opened(self, engine: Engine) -> None:
+        engine.core.published = self.waiters.published
+        self.delivery.opened(engine)
+        LOG.info(
+            "ready",
+            extra={
+                "topics": len(engine.core.by_name),
+                "ms": int((self.clock.monotonic_s() - self.started_s) * 1000),
+            },
+        )
+
+    def drain(self) -> None:
+        """Readiness is denied from now on, and nobody waits for records any more."""
+        self.is_draining = True
+        self.waiters.end_all()
+
+    def close(self) -> None:
+        self.delivery.close()
+        self.driver.close()
+
+    # -- the guard ---------------------------------------------------------------------------
+
+    def _guarded(self, route: Route) -> RouteHandler:
+        """A route's handler behind its checks."""
+        has_keys = bool(self._keys)
+        is_gated = has_keys and (not route.is_probe or self.config.options.probe_auth)
+        driver, handler = self.driver, route.handler
+        waits = route.waits_for_recovery and not route.is_probe
+
+        def handle(request: Request, *names: str) -> Answer:
+            key = self._authorized(route, request, names) if is_gated else None
+            if waits and not driver.is_ready:
+                raise self.unready()
+            call = Call(request, key)
+            try:
+                answer = handler(call, *names)
+            except Poisoned as error:
+                driver.fail(error)
+                raise OutcomeUnknown(
+                    "storage failed, and the server ends to recover; retry when it is back"
+                ) from None
+            if answer is PENDING and request.successor is None:
+                call.hold()
+            return answer
+
+        return handle
+
+    def _authorized(self, route: Route, request: Request, names: tuple[str, ...]) -> Key:
+        key = self._keys.of(request, takes_query_token=route.takes_query_token)
+        key.require_scopes(route.scopes)
+        for index in route.prefixed:
+            key.require_name(names[index])
+        key.enter(self.config.options.max_inflight_per_key)
+        return key
+
+    def unready(self) -> TopicsError:
+        """Why there is no engine now."""
+        if self.is_draining:
+            return Closed("the server is shutting down; try again")
+        progress = round(self.driver.progress, 3)
+        return NotReady(
+            f"the log is being recovered, {progress:.0%} done; try again soon",
+            replay_progress=progress,
+        )

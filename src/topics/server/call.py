@@ -1,0 +1,78 @@
+"""One request on its way through a handler: who asked, since when, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import msgspec
+
+from topics.engine.commit import Committer
+from topics.server.auth import Key
+from topics.server.errors import response_to
+from topics.server.message import Request, Response
+from topics.server.shapes import Performance
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class Call:
+    """A request with its key. `respond` answers one that is pending, and lets go of its slot.
+
+    `on_abandoned` is called when the client goes away before the answer; a handler that returns
+    PENDING may set it.
+    """
+
+    __slots__ = ("_holds", "began_s", "key", "on_abandoned", "request")
+
+    def __init__(self, request: Request, key: Key | None) -> None:
+        self.request = request
+        self.key = key
+        self.began_s = perf_counter()
+        self.on_abandoned: Callable[[], None] | None = None
+        self._holds = False
+
+    def hold(self) -> None:
+        """The answer comes later: until then, or until the client has gone, a slot is taken."""
+        if self.key is not None:
+            self.key.inflight += 1
+            self._holds = True
+        if self._holds or self.on_abandoned is not None:
+            self.request.on_abandoned = self._abandon
+
+    def respond(self, response: Response) -> None:
+        self._release()
+        self.request.respond(response)
+
+    def fail(self, error: BaseException) -> None:
+        self.respond(response_to(error))
+
+    def require(self, scopes: int) -> None:
+        """Raises Forbidden when the caller has a key that lacks one of these scopes."""
+        if self.key is not None:
+            self.key.require_scopes(scopes)
+
+    def elapsed_ms(self) -> float:
+        return (perf_counter() - self.began_s) * 1000
+
+    def performance(self, log: Committer | None = None) -> Performance:
+        """The time this call took until now; with `log`, what the log took of it."""
+        spent = Performance(server_total_ms=round(self.elapsed_ms(), 3))
+        if log is not None:
+            spent.wal_append_ms = round(log.write_s * 1000, 3)
+            spent.fsync_ms = round(log.sync_s * 1000, 3)
+        return spent
+
+    def answer(self, body: msgspec.Struct, status: int = 200) -> Response:
+        return Response(_ENCODER.encode(body), status)
+
+    def _abandon(self) -> None:
+        self._release()
+        callback, self.on_abandoned = self.on_abandoned, None
+        if callback is not None:
+            callback()
+
+    def _release(self) -> None:
+        if self._holds and self.key is not None:
+            self._holds = False
+            self.key.inflight -= 1

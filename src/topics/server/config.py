@@ -1,0 +1,152 @@
+"""What a server is told at its start: `TOPICS_*` variables, and flags of the same name, which win.
+
+An unknown `TOPICS_` variable is an error: a limit that was misspelt is a limit that does not hold.
+The API keys are turned into digests here, and their text is not kept.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from topics.errors import InvalidRequest
+from topics.server.auth import Keys, parse_keys
+from topics.settings import Settings, check
+
+PREFIX = "TOPICS_"
+API_KEYS = "api_keys"
+# Variables of other parts of topics, which may stand in the same environment.
+ELSEWHERE = frozenset(
+    {
+        "TOPICS_URL", "TOPICS_TOKEN", "TOPICS_LAKE", "TOPICS_BLOBS", "TOPICS_SPARK_MASTER",
+        "TOPICS_RUNS_SHARDS", "TOPICS_METRICS_PORT", "TOPICS_STAGE_TTL_MS",
+    }
+)  # fmt: skip
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server adds to the settings of the log. A cap of 0 means unlimited."""
+
+    # Where it is.
+    host: str = "127.0.0.1"
+    port: int = 4000
+    port_file: str = ""
+    data_dir: str = "topics-data"
+    # Who may come in.
+    allow_insecure_no_auth: bool = False
+    probe_auth: bool = False
+    cors_origins: str = ""
+    # Caps on what clients can hold open.
+    max_inflight_per_key: int = 1000
+    max_watch_sessions: int = 10_000
+    max_sse_connections: int = 10_000
+    max_sse_connections_per_key: int = 1000
+    max_watch_topics: int = 256
+    # How long a session lives without a stream, and how long a stream may take nothing.
+    session_ttl_ms: int = 300_000
+    buffer_grace_ms: int = 5_000
+    slow_consumer_timeout_ms: int = 30_000
+    # The end: how long readiness is denied before the door closes, and how long answers may take.
+    drain_notice_ms: int = 0
+    drain_ms: int = 10_000
+    log_level: str = "info"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a server needs to start."""
+
+    options: ServerOptions
+    settings: Settings
+    keys: Keys
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.options.host)
+
+    @property
+    def cors_origins(self) -> list[str]:
+        return [part for part in map(str.strip, self.options.cors_origins.split(",")) if part]
+
+
+def setting_fields() -> Iterator[msgspec.structs.FieldInfo]:
+    """Every setting but the keys, those of the server first."""
+    yield from msgspec.structs.fields(ServerOptions)
+    yield from msgspec.structs.fields(Settings)
+
+
+def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Config:
+    """The config of a server. Raises InvalidRequest naming what can not be used.
+
+    `flags` are by name of setting (`max_topics`), absent or None where they were not given.
+    """
+    fields = {field.name: field for field in setting_fields()}
+    known = {PREFIX + name.upper() for name in (*fields, API_KEYS)} | ELSEWHERE
+    for key in sorted(environment):
+        if key.startswith(PREFIX) and key not in known:
+            raise InvalidRequest(f"{key} is not a setting of topics; unset it or correct its name")
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        flag = flags.get(name)
+        key = PREFIX + name.upper() if flag is None else "--" + name.replace("_", "-")
+        text = environment.get(key) if flag is None else flag
+        if text is not None:
+            values[name] = _value(key, text, field.type)
+    mine = {field.name for field in msgspec.structs.fields(ServerOptions)}
+    options = ServerOptions(**{name: value for name, value in values.items() if name in mine})
+    settings = {name: value for name, value in values.items() if name not in mine}
+    keys = flags.get(API_KEYS)
+    config = Config(
+        options=options,
+        settings=check(Settings(**{"gc_freeze": True, **settings})),
+        keys=parse_keys(environment.get(PREFIX + API_KEYS.upper(), "") if keys is None else keys),
+    )
+    _check(config)
+    return config
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can only be reached from this machine."""
+    name = host.strip("[]")
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _value(key: str, text: str, kind: Any) -> Any:
+    if kind is bool:
+        word = text.strip().lower()
+        if word in ("1", "true", "yes", "on"):
+            return True
+        if word in ("0", "false", "no", "off", ""):
+            return False
+        raise InvalidRequest(f"{key}={text!r} is neither true nor false", setting=key)
+    try:
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{key}={text!r}: {error}", setting=key) from None
+
+
+def _check(config: Config) -> None:
+    options = config.options
+    for field in msgspec.structs.fields(ServerOptions):
+        value = getattr(options, field.name)
+        if isinstance(value, int) and value < 0:
+            raise InvalidRequest(f"{PREFIX}{field.name.upper()} is negative: {value}")
+    if options.port > 65535:
+        raise InvalidRequest(f"TOPICS_PORT is not a port: {options.port}")
+    if options.log_level not in ("debug", "info", "warning", "error"):
+        raise InvalidRequest("TOPICS_LOG_LEVEL is one of debug, info, warning, error")
+    if not options.data_dir:
+        raise InvalidRequest("TOPICS_DATA_DIR is empty")
+    if not config.keys and not config.is_loopback and not options.allow_insecure_no_auth:
+        raise InvalidRequest(
+            f"refusing to start: {options.host} can be reached from other machines and there are "
+            "no API keys. Set TOPICS_API_KEYS, bind 127.0.0.1, or, in a network where everybody "
+            "may do everything, set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
+        )

@@ -1,0 +1,177 @@
+"""Drives one engine from one event loop: recovery, flushes, syncs that ended, maintenance, the end.
+
+The engine is touched by the loop's thread only. What every turn of the loop submitted is written
+as one group at the turn's end. A storage failure ends the process: `failed` then has the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+
+from topics.engine.engine import Engine
+from topics.engine.segments import ColdMiss
+from topics.errors import Closed, Poisoned
+from topics.server.tick import Tick
+
+LOG = logging.getLogger("topics.server")
+RECOVERY_SLICE_S = 0.01
+MAINTENANCE_SLICE_S = 0.002
+IDLE_S = 0.01
+COLD_THREADS = 4
+
+
+class Driver:
+    """`engine` is there once `is_ready`; `progress` goes from 0 to 1 until then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.engine: Engine
+        self.is_ready = False
+        self.progress = 0.0
+        self.failed: asyncio.Future[BaseException] = loop.create_future()
+        self._loop = loop
+        self._tick: Tick
+        self._steps: Generator[float, None, Engine] | None = None
+        self._ready: Callable[[Engine], None]
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._poll_is_due = False
+        self._cold = ThreadPoolExecutor(COLD_THREADS, "topics-cold")
+        # Held once: a bound method made for every request would cost more than the call.
+        self._flush_now = self._flush
+
+    def start(
+        self,
+        tick: Tick,
+        steps: Generator[float, None, Engine],
+        on_ready: Callable[[Engine], None],
+    ) -> None:
+        """Recovers in slices; `on_ready` is called when the engine can be used."""
+        self._tick = tick
+        self._steps = steps
+        self._ready = on_ready
+        self._loop.call_soon(self._recover)
+
+    def flush_soon(self) -> None:
+        """What was submitted is written at the end of this turn."""
+        self._tick.defer(self._flush_now)
+
+    def fetch(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
+        """Gets what a read missed from the cold store; `done` is called on the loop."""
+        segments = self.engine.core.segments
+        work = self._loop.run_in_executor(self._cold, segments.fetch, miss.ahead)
+
+        def arrived(work: asyncio.Future[list[object]]) -> None:
+            error = None if work.cancelled() else work.exception()
+            if error is None and not work.cancelled():
+                fetched = list(zip(miss.ahead, work.result(), strict=True))
+                # The first one last: it is needed next, and the cache may be small.
+                for block, columns in reversed(fetched):
+                    segments.admit(block, columns)  # type: ignore[arg-type]
+            done(error)
+
+        work.add_done_callback(arrived)  # type: ignore[arg-type]
+
+    def fail(self, error: BaseException) -> None:
+        """The engine can not go on. Its tickets have ended; the process has to."""
+        if not self.failed.done():
+            LOG.critical("storage failed, the server ends: %s", error)
+            self.failed.set_result(error)
+
+    def close(self) -> None:
+        """Makes everything durable and lets go of the directory."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._steps is not None:
+            self._steps.close()
+        if self.is_ready:
+            self.is_ready = False
+            self.engine.close()
+        self._cold.shutdown(wait=False, cancel_futures=True)
+
+    # -- recovery ----------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        steps = self._steps
+        if steps is None:
+            return
+        stop_s = self._loop.time() + RECOVERY_SLICE_S
+        try:
+            while self._loop.time() < stop_s:
+                self.progress = next(steps)
+        except StopIteration as opened:
+            self._steps = None
+            self._open(opened.value)
+        except Exception as error:
+            self._steps = None
+            if not self.failed.done():
+                self.failed.set_result(error)
+        else:
+            self._loop.call_soon(self._recover)
+
+    def _open(self, engine: Engine) -> None:
+        self.engine = engine
+        engine.on_durable(self._durable)
+        self.progress = 1.0
+        self.is_ready = True
+        self._ready(engine)
+        self._recover_rest()
+
+    def _recover_rest(self) -> None:
+        """Topics of class memory, one at a time, while requests are served."""
+        if not self.is_ready:
+            return
+        if self.engine.is_recovering:
+            self.engine.recover_one()
+            self._loop.call_soon(self._recover_rest)
+            return
+        self.engine.finish_recovery()
+        self._maintain()
+
+    # -- the running engine ------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        try:
+            self.engine.flush()
+        except Poisoned as error:
+            self.fail(error)
+
+    def _durable(self) -> None:
+        # From a sync thread. Several syncs before the loop comes round are one poll.
+        if not self._poll_is_due:
+            self._poll_is_due = True
+            try:
+                self._loop.call_soon_threadsafe(self._poll)
+            except RuntimeError:
+                # The loop has ended; closing the engine waits for the syncs itself.
+                pass
+
+    def _poll(self) -> None:
+        self._poll_is_due = False
+        if not self.is_ready:
+            return
+        try:
+            self.engine.poll()
+        except Poisoned as error:
+            self.fail(error)
+
+    def _maintain(self) -> None:
+        if not self.is_ready:
+            return
+        more = False
+        try:
+            more = self.engine.maintain(MAINTENANCE_SLICE_S)
+        except Poisoned as error:
+            self.fail(error)
+        except Closed:
+            return
+        except Exception as error:
+            LOG.error("maintenance failed; it is tried again", exc_info=error)
+        poison = self.engine.core.committer.poison
+        if poison is not None:
+            self.fail(poison)
+        if more:
+            self._timer = self._loop.call_soon(self._maintain)
+        else:
+            self._timer = self._loop.call_later(IDLE_S, self._maintain)

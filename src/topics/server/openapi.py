@@ -1,0 +1,133 @@
+"""GET /v0/openapi.json: the surface described, from the same table and types that serve it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from topics import __version__
+from topics.server.auth import scope_names
+from topics.server.call import Call
+from topics.server.message import JSON, Answer, Response
+from topics.server.metrics import CONTENT_TYPE
+from topics.server.routes import STATUSES, Parameter, Route
+from topics.server.shapes import Error
+
+if TYPE_CHECKING:
+    from topics.server.app import App
+
+REF = "#/components/schemas/{name}"
+NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"}
+_RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
+_RETRYABLE = (429, 503)
+
+
+class Document:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._text = b""
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET", path="/v0/openapi.json", handler=self.document, is_probe=True,
+                summary="This document.", answers={200: dict[str, Any]},
+                errors=("unauthorized",),
+            )
+        ]  # fmt: skip
+
+    def document(self, _call: Call) -> Answer:
+        if not self._text:
+            self._text = msgspec.json.encode(describe(self._app.routes))
+        return Response(self._text)
+
+
+def describe(routes: list[Route]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these routes."""
+    types = [Error]
+    for route in routes:
+        types += [kind for kind in (route.body, *route.answers.values()) if kind is not None]
+    shapes, components = msgspec.json.schema_components(types, ref_template=REF)
+    schemas = {id(kind): shape for kind, shape in zip(types, shapes, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        path = "/".join(f"{{{p[1:]}}}" if p.startswith(":") else p for p in route.path.split("/"))
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "topics",
+            "version": __version__,
+            "description": "A persistent event log whose every loss is explicit.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(route),
+        "summary": route.summary,
+        "parameters": [*map(_path_parameter, route.names), *map(_parameter, route.parameters)],
+        "responses": {**_successes(route, schemas), **_failures(route, schemas)},
+        # Without keys the server asks for none.
+        "security": [] if route.is_probe else [{"key": []}, {}],
+    }
+    if route.scopes:
+        operation["description"] = f"Needs the scope {' and '.join(scope_names(route.scopes))}."
+    if route.body is not None:
+        operation["requestBody"] = {
+            "required": route.needs_body,
+            "content": {JSON: {"schema": schemas[id(route.body)]}},
+        }
+    return operation
+
+
+def _operation_id(route: Route) -> str:
+    words = [part.lstrip(":").replace(".", "_") for part in route.path.split("/") if part]
+    return "_".join([route.method.lower(), *words])
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": NAME}
+
+
+def _parameter(given: Parameter) -> dict[str, Any]:
+    return {
+        "name": given.name, "in": given.where, "required": False, "schema": given.schema,
+        "description": given.about,
+    }  # fmt: skip
+
+
+def _successes(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
+    answers = {}
+    for status, kind in route.answers.items():
+        content: dict[str, Any] = {JSON: {"schema": schemas[id(kind)]}}
+        if route.path == "/v0/metrics":
+            content[CONTENT_TYPE.partition(";")[0]] = {"schema": {"type": "string"}}
+        answers[str(status)] = {
+            "description": "Created." if status == 201 else "Done.",
+            "content": content,
+        }
+    return answers
+
+
+def _failures(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
+    by_status: dict[int, list[str]] = {}
+    for code in route.codes:
+        by_status.setdefault(STATUSES[code], []).append(code)
+    failures: dict[str, Any] = {}
+    for status, codes in sorted(by_status.items()):
+        failures[str(status)] = {
+            "description": " or ".join(f"`{code}`" for code in codes) + ".",
+            "content": {JSON: {"schema": schemas[id(Error)]}},
+        }
+        if status in _RETRYABLE:
+            failures[str(status)]["headers"] = _RETRY
+    return failures

@@ -1,0 +1,105 @@
+"""One server as a process: listen, recover, serve, and end in order on a signal.
+
+The directory is locked before the port is opened, and the port is open before recovery begins:
+probes and metrics are answered from the first moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+from topics.engine.engine import Engine
+from topics.errors import TopicsError
+from topics.server.app import App
+from topics.server.config import Config
+from topics.server.limits import HttpLimits
+from topics.server.server import HttpServer
+from topics.storage.fs import Fs
+
+LOG = logging.getLogger("topics.server")
+# A switch between threads this often keeps the loop responsive beside the sync threads.
+SWITCH_INTERVAL_S = 0.0005
+# After a storage failure: time for the answers that say so.
+LAST_WORDS_S = 0.2
+
+
+async def serve(config: Config, *, fs: Fs | None = None) -> None:
+    """Serves until SIGTERM or SIGINT. Raises what made it impossible to go on."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    options = config.options
+    stop = _stop_on_signals()
+    steps = Engine.opening(options.data_dir, settings=config.settings, fs=fs)
+    next(steps)
+    app = App(config)
+    server = HttpServer(app, limits=HttpLimits(body_bytes_max=config.settings.max_body_bytes))
+    try:
+        port = await server.listen(options.host.strip("[]"), options.port)
+        app.start(server, steps)
+        _announce(config, port)
+        if options.port_file:
+            _write_port(options.port_file, port)
+        ends: set[asyncio.Future[Any]] = {stop, app.driver.failed}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if app.driver.failed.done():
+            await asyncio.sleep(LAST_WORDS_S)
+            raise app.driver.failed.result()
+        await _drain(app, server)
+    finally:
+        steps.close()
+        app.close()
+        if options.port_file:
+            with contextlib.suppress(OSError):
+                os.unlink(options.port_file)
+    LOG.info("stopped")
+
+
+def _stop_on_signals() -> asyncio.Future[None]:
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[None] = loop.create_future()
+
+    def caught(name: str) -> None:
+        if stop.done():
+            LOG.warning("%s again: ending now", name)
+            os._exit(1)
+        LOG.info("%s: draining", name)
+        stop.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, caught, number.name)
+    return stop
+
+
+async def _drain(app: App, server: HttpServer) -> None:
+    options = app.config.options
+    app.drain()
+    if options.drain_notice_ms:
+        await asyncio.sleep(options.drain_notice_ms / 1000)
+    await server.shutdown(options.drain_ms / 1000)
+
+
+def _announce(config: Config, port: int) -> None:
+    options = config.options
+    host = f"[{options.host}]" if ":" in options.host.strip("[]") else options.host
+    auth = f"on, {len(config.keys)} keys" if config.keys else "OFF: everybody may do everything"
+    LOG.log(
+        logging.INFO if config.keys else logging.WARNING,
+        "topics listens on http://%s:%d, data in %s, auth %s",
+        host, port, os.path.abspath(options.data_dir), auth,
+    )  # fmt: skip
+
+
+def _write_port(path: str, port: int) -> None:
+    """Atomically: who sees the file sees the whole number."""
+    scratch = f"{path}.{os.getpid()}"
+    try:
+        with open(scratch, "w") as file:
+            file.write(f"{port}\n")
+        os.replace(scratch, path)
+    except OSError as error:
+        raise TopicsError(f"TOPICS_PORT_FILE can not be written: {error}") from None

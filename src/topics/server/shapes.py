@@ -1,0 +1,197 @@
+"""The bodies on the wire, as types: what is decoded, what is encoded, and what OpenAPI describes.
+
+Answers of the hot paths (write, diff) are rendered by hand; tests hold them to their type here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from topics.types import U64, TopicConfig, TopicType
+
+Epoch = Annotated[
+    str, msgspec.Meta(pattern="^[0-9]{1,20}$", description="The instance of a topic, decimal.")
+]
+
+
+class Performance(msgspec.Struct, kw_only=True):
+    """Where the time of this request went. Any field may be missing."""
+
+    server_total_ms: float
+    wal_append_ms: float | UnsetType = UNSET
+    fsync_ms: float | UnsetType = UNSET
+    records_scanned: int | UnsetType = UNSET
+    throttle_wait_ms: float | UnsetType = UNSET
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+class DiffBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    from_seq: U64 = 0
+    limit: U64 = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: U64 = 0
+    epoch: str | None = None
+    max_batch_bytes: U64 = 0
+
+
+class DeleteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    before_seq: U64 | None = None
+    match: str | list[str] | None = None
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+class QueueCounts(msgspec.Struct, kw_only=True):
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
+class TopicPut(msgspec.Struct, kw_only=True):
+    topic: str
+    created: bool
+    config: TopicConfig
+    performance: Performance
+
+
+class TopicStateBody(msgspec.Struct, kw_only=True):
+    topic: str
+    type: TopicType
+    epoch: Epoch
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    queue: QueueCounts | UnsetType = UNSET
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+    performance: Performance
+
+
+class TopicSummary(msgspec.Struct, kw_only=True):
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+
+
+class TopicPage(msgspec.Struct, kw_only=True):
+    topics: list[TopicSummary]
+    next_cursor: str | UnsetType = UNSET
+    performance: Performance
+
+
+class TopicDeleted(msgspec.Struct, kw_only=True):
+    topic: str
+    deleted: bool
+    routers_removed: list[str]
+    performance: Performance
+
+
+class Written(msgspec.Struct, kw_only=True):
+    topic: str
+    first_seq: int
+    last_seq: int
+    seqs: list[int] | UnsetType = UNSET
+    head_seq: int
+    count: int
+    created: bool
+    deduped: bool
+    performance: Performance
+
+
+class RecordBody(msgspec.Struct, kw_only=True):
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: Any
+    meta: dict[str, Any] | UnsetType = UNSET
+
+
+class TombstoneBody(msgspec.Struct, kw_only=True):
+    """A loss that crossed the reader's cursor; both ends of the gap are inclusive."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+
+class DiffPage(msgspec.Struct, kw_only=True):
+    topic: str
+    records: list[RecordBody]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: TombstoneBody | None
+    lag: int
+    epoch: Epoch
+    performance: Performance
+
+
+class RecordsDeleted(msgspec.Struct, kw_only=True):
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+    performance: Performance
+
+
+class ExplainedRange(msgspec.Struct, kw_only=True):
+    first: int = msgspec.field(name="from")
+    last: int = msgspec.field(name="to")
+    state: str
+
+
+class Explained(msgspec.Struct, kw_only=True):
+    topic: str
+    epoch: Epoch
+    ranges: list[ExplainedRange]
+    next_from: int | None
+    performance: Performance
+
+
+class Health(msgspec.Struct, kw_only=True):
+    status: str
+    version: str
+    uptime_ms: int
+    performance: Performance
+
+
+class Ready(msgspec.Struct, kw_only=True):
+    status: str
+    wal_replay_complete: bool
+    topics: int
+    performance: Performance
+
+
+class ErrorContent(msgspec.Struct, kw_only=True):
+    code: str
+    message: str
+    detail: dict[str, Any] | UnsetType = UNSET
+
+
+class Error(msgspec.Struct, kw_only=True):
+    """Every answer that is not a success."""
+
+    error: ErrorContent

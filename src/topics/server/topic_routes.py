@@ -1,0 +1,114 @@
+"""PUT, GET and DELETE of one topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+
+from topics.engine import priority
+from topics.engine.commit import Ticket
+from topics.server.auth import ADMIN, DELETE, READ
+from topics.server.bodies import Query, decode
+from topics.server.call import Call
+from topics.server.errors import response_to
+from topics.server.message import PENDING, Answer, Response
+from topics.server.routes import Parameter, Route
+from topics.server.shapes import TopicDeleted, TopicPut, TopicStateBody
+from topics.types import ConfigInput
+
+if TYPE_CHECKING:
+    from topics.server.app import App
+
+_CONFIG = msgspec.json.Decoder(ConfigInput)
+
+
+class TopicRoutes:
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def routes(self) -> list[Route]:
+        path = "/v0/topics/:topic"
+        touch = Parameter(
+            "touch", {"type": "boolean", "default": True}, "False leaves the recency clock alone."
+        )
+        if_empty = Parameter(
+            "if_empty", {"type": "boolean", "default": False}, "Delete only without records."
+        )
+        return [
+            Route(
+                method="PUT", path=path, handler=self.put, scopes=ADMIN,
+                summary="Create a topic, or replace its config.",
+                body=ConfigInput, answers={200: TopicPut, 201: TopicPut},
+                errors=("topic_exists_incompatible", "outcome_unknown", "disk_full"),
+            ),
+            Route(
+                method="GET", path=path, handler=self.state, scopes=READ,
+                summary="The state of a topic: head, floor, counts, config.",
+                parameters=(touch,), answers={200: TopicStateBody}, errors=("topic_not_found",),
+            ),
+            Route(
+                method="DELETE", path=path, handler=self.delete, scopes=DELETE,
+                summary="Remove a topic and all its records for good.",
+                parameters=(if_empty,), answers={200: TopicDeleted},
+                errors=("topic_not_empty", "outcome_unknown", "disk_full"),
+            ),
+        ]  # fmt: skip
+
+    def put(self, call: Call, name: str) -> Answer:
+        given = decode(call.request, _CONFIG)
+        topic, created, ticket = self._app.engine.submit_put(name, given)
+        log = self._app.engine.core.committer
+
+        def answer(ticket: Ticket) -> Response:
+            if ticket.error is not None:
+                return response_to(ticket.error)
+            body = TopicPut(
+                topic=name, created=created, config=topic.config, performance=call.performance(log)
+            )
+            return call.answer(body, 201 if created else 200)
+
+        if ticket.done:
+            return answer(ticket)
+        ticket.callback = lambda ticket: call.respond(answer(ticket))
+        self._app.driver.flush_soon()
+        return PENDING
+
+    def state(self, call: Call, name: str) -> Answer:
+        touch = Query(call.request.query).flag("touch", default=True)
+        state = self._app.engine.state(name, touch=touch)
+        is_queue = state.config.type == "queue"
+        topic = self._app.engine.core.by_name[name]
+        return call.answer(
+            TopicStateBody(
+                topic=name, type=state.config.type, epoch=str(state.epoch),
+                head_seq=state.head_seq, earliest_seq=state.earliest_seq,
+                next_seq=state.next_seq, count=state.count, bytes=state.bytes,
+                config=state.config, queue=self._app.counts.queue(topic) if is_queue else UNSET,
+                effective_priority=priority.effective(
+                    state.config, consumed_ms=state.last_read_ts, now_ms=self._app.clock.wall_ms()
+                ),
+                last_write_ts=state.last_write_ts, last_read_ts=state.last_read_ts,
+                performance=call.performance(),
+            )
+        )  # fmt: skip
+
+    def delete(self, call: Call, name: str) -> Answer:
+        if_empty = Query(call.request.query).flag("if_empty", default=False)
+        deleted, ticket = self._app.engine.submit_drop(name, if_empty=if_empty)
+        log = self._app.engine.core.committer
+
+        def answer(ticket: Ticket) -> Response:
+            if ticket.error is not None:
+                return response_to(ticket.error)
+            body = TopicDeleted(
+                topic=name, deleted=deleted, routers_removed=[], performance=call.performance(log)
+            )
+            return call.answer(body)
+
+        if ticket.done:
+            return answer(ticket)
+        ticket.callback = lambda ticket: call.respond(answer(ticket))
+        self._app.driver.flush_soon()
+        return PENDING

@@ -1,0 +1,123 @@
+"""POST /v0/topics/:topic: the write. Everything that arrives in one turn of the loop is one group.
+
+The hot path: decode, submit, and when the ticket ends, one formatting of the answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from topics.engine.commit import Ticket
+from topics.engine.core import Core
+from topics.engine.write import WriteRequest, decode_write
+from topics.errors import InvalidRequest
+from topics.server.auth import ADMIN, WRITE
+from topics.server.bodies import Query, check_content_type
+from topics.server.call import Call
+from topics.server.errors import response_to
+from topics.server.message import PENDING, Answer, Response
+from topics.server.routes import Parameter, Route
+from topics.server.shapes import Written
+from topics.types import Appended
+
+if TYPE_CHECKING:
+    from topics.server.app import App
+
+_HEAD = b'{"topic":"%b","first_seq":%d,"last_seq":%d,'
+_SEQS = b'"seqs":[%b],'
+_TAIL = (
+    b'"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
+    b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+)
+# A single record, which is most of them, in one go.
+_ONE = _HEAD + _SEQS.replace(b"%b", b"%d") + _TAIL
+_FALSE_TRUE = (b"false", b"true")
+
+
+class WriteRoute:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._driver = app.driver
+        self._settings = app.settings
+        self._pressure = app.delivery.pressure
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="POST", path="/v0/topics/:topic", handler=self.write, scopes=WRITE,
+                summary="Append records; the topic is created when it is missing and may be.",
+                body=WriteRequest, needs_body=True, answers={200: Written, 201: Written},
+                parameters=(
+                    Parameter("return_seqs", {"type": "boolean", "default": True},
+                              "False leaves `seqs` out of the answer."),
+                    Parameter("Idempotency-Key", {"type": "string", "maxLength": 256},
+                              "As `idempotency_key` in the body, which wins.", "header"),
+                ),
+                errors=("batch_too_large", "record_too_large", "topic_not_found", "topic_full",
+                        "outcome_unknown", "disk_full"),
+            )
+        ]  # fmt: skip
+
+    def write(self, call: Call, name: str) -> Answer:
+        request = call.request
+        if not request.body:
+            raise InvalidRequest("a write needs a body with records")
+        check_content_type(request)
+        body = decode_write(request.body, self._settings)
+        if body.idempotency_key is None and b"idempotency-key" in request.headers:
+            body.idempotency_key = _key_of(request.headers[b"idempotency-key"])
+        returns_seqs = True
+        if request.query:
+            returns_seqs = Query(request.query).flag("return_seqs", default=True)
+        engine = self._driver.engine
+        if body.config is not None and call.key is not None and name not in engine.core.by_name:
+            call.require(ADMIN)
+        if self._pressure.is_refusing and not body.disable_backpressure:
+            self._app.delivery.refuse("write", name)
+        ticket = engine.submit_append(name, body)
+        if ticket.done:
+            return self._answer(call, returns_seqs, ticket)
+        ticket.callback = partial(self._written, call, returns_seqs)
+        self._driver.flush_soon()
+        return PENDING
+
+    def _written(self, call: Call, returns_seqs: bool, ticket: Ticket) -> None:
+        call.respond(self._answer(call, returns_seqs, ticket))
+
+    def _answer(self, call: Call, returns_seqs: bool, ticket: Ticket) -> Response:
+        if ticket.error is not None:
+            return response_to(ticket.error)
+        done: Appended = ticket.result
+        core = self._driver.engine.core
+        log, sync_s = core.committer, core.committer.sync_s
+        if sync_s and not _is_durable(core, done.topic):
+            # A topic that does not wait for the disk may share the sync of one that does.
+            sync_s = 0.0
+        first, count = done.first_seq, done.count
+        head = (done.topic.encode(), first, done.last_seq)
+        tail = (
+            done.head_seq, count, _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped],
+            (perf_counter() - call.began_s) * 1000, log.write_s * 1000, sync_s * 1000,
+        )  # fmt: skip
+        if not returns_seqs:
+            body = (_HEAD + _TAIL) % (head + tail)
+        elif count == 1:
+            body = _ONE % (*head, first, *tail)
+        else:
+            seqs = ",".join(map(str, range(first, first + count))).encode()
+            body = (_HEAD + _SEQS + _TAIL) % (*head, seqs, *tail)
+        return Response(body, 201 if done.created else 200)
+
+
+def _key_of(header: bytes) -> str:
+    try:
+        return header.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest("Idempotency-Key is not UTF-8") from None
+
+
+def _is_durable(core: Core, name: str) -> bool:
+    topic = core.by_name.get(name)
+    return topic is not None and topic.config.durable

@@ -1,0 +1,278 @@
+"""Tiers: where a segment lies changes nothing but how long a read may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.engines import ENDINGS, Ending, World, explained, gap, tagged
+from tests.support.s3 import S3Server
+from topics.engine.segments import ColdMiss
+from topics.testing import FakeClock
+
+COLD = "/cold"
+
+
+def cold_world(**settings: Any) -> World:
+    """Everything that is sealed goes to the cold store, and nothing sealed stays in memory."""
+    defaults = {"cold_dir": COLD, "hot_bytes": 0, "resident_bytes": 0, "block_cache_bytes": 0}
+    return World(**{**defaults, **settings})
+
+
+def objects(world: World) -> list[str]:
+    return sorted(n for n in world.disk.files() if n.startswith(COLD) and n.endswith(".seg"))
+
+
+def hot(world: World) -> list[str]:
+    return sorted(n for n in world.disk.files() if n.startswith("/data") and n.endswith(".seg"))
+
+
+def history(world: World) -> None:
+    """Three segments of two topics, with deletes, caps and a tail that is not sealed."""
+    world.engine.put_topic("t", {"durability": "fsync"})
+    world.engine.put_topic("u", {"durability": "fsync", "cap_records": 6})
+    for n in range(3):
+        world.engine.append("t", tagged("x", f"k{n}", None, "x"))
+        world.engine.append("u", tagged("y", None, None))
+        world.engine.checkpoint()
+    world.engine.append("t", tagged("x", None))
+
+
+def test_nothing_moves_without_a_cold_tier(world: World) -> None:
+    """Segments stay where they were sealed."""
+    history(world)
+    assert objects(world) == []
+    assert len(hot(world)) >= 2
+
+
+def test_segments_move_when_the_hot_tier_is_full() -> None:
+    """The hot file goes once the object is there, and reads come from the object."""
+    world = cold_world()
+    history(world)
+    assert len(objects(world)) == 3
+    assert hot(world) == []
+    assert world.look("t").seqs == tuple(range(1, 15))
+
+
+def test_the_newest_segments_stay_hot() -> None:
+    """Only what does not fit moves, oldest first."""
+    world = cold_world(hot_bytes=1800)
+    history(world)
+    assert objects(world)
+    assert hot(world)
+    assert {name[-16:] for name in objects(world)} < {
+        name[-16:] for name in [*objects(world), *hot(world)]
+    }
+    assert max(name[-16:] for name in objects(world)) < min(name[-16:] for name in hot(world))
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_cold_topic_looks_like_a_hot_one(how: Ending) -> None:
+    """Reads, counts, floors and the account are the same in both tiers, restarts included."""
+    looks = []
+    for world in (World(), cold_world()):
+        history(world)
+        world.engine.delete("t", match="x", before_seq=9)
+        world.engine.delete("u", before_seq=5)
+        looks.append([world.look("t"), world.look("u")])
+        world.restart(how)
+        looks.append([world.look("t"), world.look("u")])
+    assert looks[0] == looks[1] == looks[2] == looks[3]
+
+
+def test_a_read_that_may_not_wait_says_that_it_would() -> None:
+    """diff_now raises instead of blocking; diff fetches and answers."""
+    world = cold_world(block_cache_bytes=1 << 20)
+    history(world)
+    with pytest.raises(ColdMiss):
+        world.engine.diff_now("t")
+    assert world.look("t").seqs == tuple(range(1, 15))
+    assert world.engine.diff_now("t").count > 0
+
+
+def test_the_tail_is_never_cold() -> None:
+    """Writing and tailing touch no object."""
+    world = cold_world()
+    history(world)
+    world.engine.append("t", [{"data": 1}])
+    page = world.engine.diff_now("t", from_seq=12)
+    assert page.count == 3
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_delete_reaches_cold_records(how: Ending, checkpoint: bool) -> None:
+    """A delete of records in the cold store is durable without touching the object."""
+    world = cold_world()
+    history(world)
+    before = {name: world.disk.files()[name] for name in objects(world)}
+    assert world.engine.delete("t", match="x", before_seq=10).deleted == 5
+    assert {name: world.disk.files()[name] for name in objects(world)} == before
+    if checkpoint:
+        for _ in range(3):
+            world.engine.checkpoint()
+    world.restart(how)
+    assert world.look("t").seqs == (2, 3, 6, 7, 10, 11, 12, 13, 14)
+    assert world.engine.delete("t", match=["tag", "Glob", "k*"]).deleted == 3
+
+
+def test_a_cold_segment_without_live_records_is_removed() -> None:
+    """Reclaim drops whole segments in either tier."""
+    world = cold_world()
+    history(world)
+    world.engine.delete("t", before_seq=9)
+    world.engine.delete("u", before_seq=7)
+    for _ in range(3):
+        world.engine.checkpoint()
+    assert len(objects(world)) == 2
+    world.restart("kill")
+    assert world.look("t").seqs == (9, 10, 11, 12, 13, 14)
+    assert explained(world.engine, "t")[0] == (1, 8, "deleted")
+
+
+@pytest.mark.parametrize("config", [{"cap_records": 5}, {"cap_bytes": 220}, {"ttl_ms": 1000}])
+@pytest.mark.parametrize("how", ENDINGS)
+def test_retention_reaches_cold_records(config: dict[str, int], how: Ending) -> None:
+    """Caps and TTL evict and expire what is in the cold store, and floors do not regress."""
+    world = cold_world()
+    world.engine.put_topic("t", {"durability": "fsync"})
+    for _ in range(4):
+        world.engine.append("t", tagged(None, "x", None))
+        world.clock.advance(400)
+        world.engine.checkpoint()
+    world.engine.delete("t", match="x", before_seq=9)
+    world.engine.put_topic("t", {**config, "durability": "fsync"})
+    before = world.engine.state("t")
+    told = world.engine.diff("t").tombstone
+    assert told is not None
+    assert told.gap_from == 1
+    world.restart(how)
+    after = world.engine.state("t")
+    assert after.earliest_seq == before.earliest_seq
+    assert after.evict_floor == before.evict_floor
+    assert after.count == before.count
+    assert gap(world.engine.diff("t").tombstone) == gap(told)
+
+
+@pytest.mark.parametrize("kept", range(1, 9))
+def test_a_byte_cap_over_cold_records_keeps_what_fits(kept: int) -> None:
+    """What can not be looked at is evicted by its share, never kept beyond the cap."""
+    world = cold_world()
+    world.engine.put_topic("t", {"durability": "fsync"})
+    for n in range(10):
+        world.engine.append("t", [{"data": "x" * (n * 7 % 30)}])
+    world.engine.checkpoint()
+    one = world.engine.state("t").bytes // 10
+    world.engine.put_topic("t", {"durability": "fsync", "cap_bytes": one * kept})
+    before = world.engine.state("t")
+    assert before.bytes <= one * kept
+    assert world.engine.diff("t").count == before.count
+    world.restart("kill")
+    after = world.engine.state("t")
+    assert after.earliest_seq >= before.earliest_seq
+    world.fill("t", 1)
+    assert world.engine.state("t").earliest_seq >= before.earliest_seq
+
+
+def test_a_topic_deleted_with_its_cold_segments_is_gone() -> None:
+    """Its objects are removed when nothing names them any more."""
+    world = cold_world()
+    history(world)
+    world.engine.delete_topic("t")
+    world.engine.delete_topic("u")
+    for _ in range(3):
+        world.engine.checkpoint()
+    assert objects(world) == []
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as server, server.environment():
+        yield server
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+def test_a_bucket_is_a_cold_tier_like_a_directory(s3: S3Server, how: Ending) -> None:
+    """The same history through a real S3 endpoint."""
+    plain = World()
+    history(plain)
+    world = cold_world(cold_dir=s3.url(f"bucket-{how}"))
+    history(world)
+    assert hot(world) == []
+    for each in (plain, world):
+        each.engine.delete("t", match="x", before_seq=9)
+    expected = [plain.look("t"), plain.look("u")]
+    assert [world.look("t"), world.look("u")] == expected
+    world.restart(how)
+    assert [world.look("t"), world.look("u")] == expected
+
+
+def test_an_outage_of_the_store_stops_nothing_but_cold_reads(tmp_path: Path, s3: S3Server) -> None:
+    """Writes and hot reads go on; the same cold read works when the store is back."""
+    world = cold_world(cold_dir=s3.url("outage"))
+    world.clock = FakeClock()
+    history(world)
+    s3.stop()
+    try:
+        assert world.engine.append("t", [{"data": 1}]).first_seq == 15
+        assert world.engine.diff_now("t", from_seq=12).count == 3
+        with pytest.raises(Exception, match=r"(?s).+"):
+            world.engine.diff("t")
+    finally:
+        assert s3.start()
+    assert world.look("t").seqs == tuple(range(1, 16))
+
+
+def test_an_expired_cold_record_is_not_delivered() -> None:
+    """A read that reaches into a cold block of many times looks at each of them."""
+    world = cold_world()
+    world.engine.put_topic("t", {"durability": "fsync", "ttl_ms": 1000})
+    for n in range(6):
+        world.engine.append("t", [{"data": n}])
+        world.clock.advance(100)
+    world.engine.checkpoint()
+    world.engine.append("t", [{"data": 6}])
+    world.clock.advance(750)
+    assert hot(world) == []
+    page = world.engine.diff("t")
+    assert gap(page.tombstone) == (1, 4, "ttl")
+    assert world.look("t").seqs == (5, 6, 7)
+    assert world.engine.state("t").earliest_seq == 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_floors_never_regress_over_cold_records(seed: int) -> None:
+    """Sizes of cold records may be estimates; what they removed stays removed, also restarted."""
+    import random
+
+    dice = random.Random(seed)
+    world = cold_world(hot_bytes=dice.choice((0, 3000)), block_bytes=512)
+    world.engine.put_topic("t", {"durability": "fsync"})
+    earliest, gone = 1, set[int]()
+    for _ in range(60):
+        act = dice.choice(("append", "append", "append", "delete", "config", "seal", "restart"))
+        if act == "append":
+            tags = [dice.choice("xyz") for _ in range(dice.choice((1, 3, 12)))]
+            sizes = [dice.choice((1, 20, 90)) for _ in tags]
+            world.engine.append(
+                "t",
+                [{"data": "d" * s, "tag": t} for s, t in zip(sizes, tags, strict=True)],
+            )
+        elif act == "delete":
+            bound = dice.randint(1, world.engine.state("t").head_seq + 1)
+            world.engine.delete("t", match=dice.choice("xyz"), before_seq=bound)
+        elif act == "config":
+            caps = {"cap_bytes": dice.choice((0, 900, 2500)), "cap_records": dice.choice((0, 30))}
+            world.engine.put_topic("t", {**caps, "durability": "fsync"})
+        elif act == "seal":
+            world.engine.checkpoint()
+        else:
+            world.restart(dice.choice(ENDINGS))
+        look = world.look("t")
+        assert look.earliest >= earliest
+        assert not gone & set(look.seqs)
+        earliest = look.earliest
+        gone |= {n for a, b, s in look.ranges if s != "live" for n in range(a, b + 1)}

@@ -1,0 +1,268 @@
+"""A server from its first breath to its last: boot, recovery, drain, kill, storage failure."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import Reply, Served, inside
+from topics.engine.engine import Engine
+from topics.server.app import App
+from topics.storage.fs import OsFs
+from topics.testing import Fault, FaultFs
+
+FAILING = """
+import asyncio, os, sys
+from topics.server.config import load
+from topics.server.process import serve
+from topics.storage.fs import OsFs
+from topics.testing import Fault, FaultFs
+
+fault = Fault("sync", nth=int(os.environ.pop("NTH")), path_contains=".wal", sync_effect="ignored",
+              forever=True)
+asyncio.run(serve(load(os.environ, {}), fs=FaultFs(OsFs(), fault)))
+"""
+
+
+def lines(served: Served) -> list[dict[str, object]]:
+    return [json.loads(line) for line in served.log().splitlines()]
+
+
+def test_the_boot_line_says_where_and_how_open(tmp_path: Path) -> None:
+    with Served(tmp_path) as served:
+        first = lines(served)[0]
+        served.wait_ready()
+        assert served.stop() == 0
+    assert first["level"] == "warning"
+    message = str(first["message"])
+    assert f"http://127.0.0.1:{served.port}" in message
+    assert str(served.data_dir) in message
+    assert "auth OFF" in message
+    assert [line["message"] for line in lines(served)][-1] == "stopped"
+    assert not served.port_file.exists()
+
+
+def test_flags_win_and_keys_are_counted_not_shown(tmp_path: Path) -> None:
+    with Served(
+        tmp_path, "--api-keys", "hush-1,hush-2:r", "--max-topics", "1", TOPICS_MAX_TOPICS="5"
+    ) as served:
+        served.wait_ready()
+        with served.client("hush-1") as client:
+            client.put("/v0/topics/a")
+            assert client.put("/v0/topics/b").detail["max"] == 1
+        assert served.stop() == 0
+        assert "auth on, 2 keys" in served.log()
+        assert "hush" not in served.log()
+
+
+def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    with Served(tmp_path) as served, served.wait_ready().client() as client:
+        for durability in ("fsync", "disk", "memory"):
+            client.put(f"/v0/topics/{durability}", {"durability": durability})
+            for number in range(20):
+                assert client.write(durability, number, idempotency_key=f"k{number}").status == 200
+        epoch = client.get("/v0/topics/fsync").json["epoch"]
+        served.kill()
+    with Served(tmp_path) as served, served.wait_ready().client() as client:
+        for durability in ("fsync", "disk", "memory"):
+            page = client.diff(durability).json
+            assert [record["data"] for record in page["records"]] == list(range(20))
+            assert page["tombstone"] is None
+            assert client.write(durability, 0, idempotency_key="k7").json["seqs"] == [8]
+        assert client.get("/v0/topics/fsync").json["epoch"] == epoch
+        assert served.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_drain_answers_what_is_in_flight(tmp_path: Path, number: signal.Signals) -> None:
+    with Served(tmp_path) as served, served.wait_ready().client() as client:
+        client.write("a", 1)
+        replies: list[Reply] = []
+
+        def read() -> None:
+            with served.client() as reader:
+                replies.append(reader.diff("a", from_seq=1, wait_ms=30_000))
+
+        waiting = threading.Thread(target=read)
+        waiting.start()
+        while not client.metrics()["topics_long_polls"]:
+            time.sleep(0.005)
+        began = time.monotonic()
+        served.signal(number)
+        assert served.wait() == 0
+        waiting.join()
+        assert time.monotonic() - began < 5
+    assert (replies[0].status, replies[0].json["records"]) == (200, [])
+
+
+def test_readiness_is_denied_before_the_door_closes(tmp_path: Path) -> None:
+    with Served(tmp_path, TOPICS_DRAIN_NOTICE_MS="30000") as served:
+        with served.wait_ready().client() as client:
+            served.signal(signal.SIGTERM)
+            while (reply := client.get("/v0/ready")).status == 200:
+                time.sleep(0.005)
+            assert (reply.status, reply.code) == (503, "shutting_down")
+            assert int(reply.headers["retry-after"]) >= 1
+            assert client.write("a", 1).status == 201
+            assert client.get("/v0/health").status == 200
+        # Who can not wait says so twice.
+        served.signal(signal.SIGTERM)
+        assert served.wait() == 1
+
+
+def test_one_directory_has_one_server(tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    with Served(tmp_path) as served:
+        served.wait_ready()
+        with pytest.raises(RuntimeError):
+            Served(tmp_path / "second", TOPICS_DATA_DIR=str(served.data_dir))
+        assert not (tmp_path / "second" / "port").exists()
+        assert served.stop() == 0
+
+
+def test_a_port_in_use_is_said_plainly(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(RuntimeError, match="in use"):
+            Served(tmp_path, TOPICS_PORT=port)
+
+
+def test_probes_are_answered_during_recovery(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def slowly(app: App) -> Generator[float, None, Engine]:
+        steps = Engine.opening(str(tmp_path), settings=app.settings)
+        while not go_on.is_set():
+            yield 0.25
+        return (yield from steps)
+
+    with inside(tmp_path, slowly, TOPICS_API_KEYS="s") as served, served.client("s") as client:
+        for path in ("/v0/ready", "/readyz"):
+            reply = client.get(path)
+            assert (reply.status, reply.code) == (503, "not_ready")
+            assert reply.detail["replay_progress"] in (0.0, 0.25)
+            assert int(reply.headers["retry-after"]) >= 1
+        assert client.get("/v0/health").status == 200
+        metrics = client.get("/v0/metrics", Accept="application/json")
+        assert metrics.status == 200
+        assert metrics.json["topics_ready"] == 0
+        assert metrics.json["topics_recovery_progress"] == 0.25
+        for reply in (client.write("a", 1), client.diff("a"), client.get("/v0/topics")):
+            assert (reply.status, reply.code) == (503, "not_ready")
+        # Who may not come in is not told how far we are.
+        assert client.with_token("x").get("/v0/topics").status == 401
+        go_on.set()
+        served.wait_until(lambda: served.app.driver.is_ready)
+        assert client.write("a", 1).status == 201
+
+
+def test_a_failed_sync_is_told_and_ends_the_process(tmp_path: Path) -> None:
+    """The outcome is unknown, and said to be; the next start knows which it was."""
+    with Served(tmp_path, script=FAILING, NTH="9") as served:
+        outcomes = []
+        with served.wait_ready().client() as client:
+            for number in range(40):
+                reply = client.write("a", number, config={"durability": "fsync"})
+                outcomes.append((reply.status, reply.code))
+                if reply.status >= 500:
+                    break
+        assert outcomes[-1] == (503, "outcome_unknown")
+        assert all(status < 300 for status, _ in outcomes[:-1])
+        assert served.wait() == 1
+    acknowledged = len(outcomes) - 1
+    with Served(tmp_path) as served, served.wait_ready().client() as client:
+        if acknowledged:
+            found = [record["data"] for record in client.diff("a").json["records"]]
+            assert found in (list(range(acknowledged)), list(range(acknowledged + 1)))
+        assert served.stop() == 0
+
+
+def test_a_full_disk_refuses_writes_and_recovers(tmp_path: Path) -> None:
+    fault = Fault("pwrite", errno=28, forever=True, path_contains=".wal", nth=10**9)
+
+    def opening(app: App) -> Generator[float, None, Engine]:
+        return Engine.opening(str(tmp_path), settings=app.settings, fs=FaultFs(OsFs(), fault))
+
+    with inside(tmp_path, opening) as served, served.client() as client:
+        served.wait_until(lambda: served.app.driver.is_ready)
+        assert client.write("a", 1).status == 201
+        fault.nth = 1
+        full = client.write("a", 2)
+        assert (full.status, full.code) == (507, "disk_full")
+        assert [record["data"] for record in client.diff("a").json["records"]] == [1]
+        metrics = client.metrics()
+        assert (metrics["topics_wal_read_only"], metrics["topics_wal_submit_full_total"] > 0) == (
+            1,
+            True,
+        )
+        fault.nth = 10**9
+        assert client.write("a", 3).json["seqs"] == [2]
+        assert client.metrics()["topics_wal_read_only"] == 0
+
+
+def test_cold_records_are_fetched_beside_the_loop(tmp_path: Path) -> None:
+    cold = {
+        "TOPICS_COLD_DIR": str(tmp_path / "cold"), "TOPICS_HOT_BYTES": "0",
+        "TOPICS_RESIDENT_BYTES": "0", "TOPICS_BLOCK_CACHE_BYTES": "0",
+    }  # fmt: skip
+    with inside(tmp_path / "data", **cold) as served, served.client() as client:
+        client.write("a", *[f"{n:0>2000}" for n in range(800)])
+        served.run(lambda: served.app.engine.checkpoint())
+        segments = served.run(lambda: list(served.app.engine.core.segments.live.values()))
+        assert segments
+        assert all(segment.is_cold for segment in segments)
+        found, cursor = [], 0
+        while cursor < 800:
+            page = client.diff("a", from_seq=cursor, limit=100, wait_ms=30_000).json
+            found += [record["$seq"] for record in page["records"]]
+            cursor = page["next_from_seq"]
+        assert found == list(range(1, 801))
+
+
+def test_memory_topics_come_back_after_readiness(tmp_path: Path) -> None:
+    with Served(tmp_path) as served, served.wait_ready().client() as client:
+        for number in range(5):
+            client.put(f"/v0/topics/m{number}", {"durability": "memory"})
+            client.write(f"m{number}", number)
+        assert served.stop() == 0
+    with Served(tmp_path) as served, served.wait_ready().client() as client:
+        deadline = time.monotonic() + 10
+        while not client.get("/v0/ready").json["wal_replay_complete"]:
+            assert time.monotonic() < deadline
+        counts = {
+            entry["topic"]: entry["count"] for entry in client.get("/v0/topics").json["topics"]
+        }
+        assert counts == {f"m{number}": 1 for number in range(5)}
+        assert served.stop() == 0
+
+
+def test_clients_share_one_group(tmp_path: Path) -> None:
+    """Writes that arrive together are one write of the log, not one each."""
+    with inside(tmp_path) as served, served.client() as client:
+        client.write("a", 0)
+        clients = [served.client() for _ in range(20)]
+        for other in clients:
+            other.get("/v0/health")
+        stats = served.app.engine.wal_stats
+        before = served.run(lambda: (stats.frames_total, stats.batches_total))
+        body = b'{"records":[{"data":1}]}'
+        hold = threading.Event()
+        served.app.loop.call_soon_threadsafe(hold.wait, 5)
+        for other in clients:
+            other.connection.request(
+                "POST", "/v0/topics/a", body, {"Content-Type": "application/json"}
+            )
+        hold.set()
+        assert all(c.connection.getresponse().read() for c in clients)
+        after = served.run(lambda: (stats.frames_total, stats.batches_total))
+        for other in clients:
+            other.close()
+    assert after[0] - before[0] >= 20
+    assert after[1] - before[1] <= 10

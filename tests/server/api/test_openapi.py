@@ -1,0 +1,76 @@
+"""The document describes what the server does: same table, same types, nothing undeclared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.servers import Client, Served
+from topics.server import shapes
+
+
+@pytest.fixture
+def document(client: Client) -> Any:
+    return client.get("/v0/openapi.json").json
+
+
+def test_it_is_a_closed_document(document: Any) -> None:
+    assert document["openapi"] == "3.1.0"
+    text = msgspec.json.encode(document).decode()
+    for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
+        assert name in document["components"]["schemas"]
+    ids = [o["operationId"] for path in document["paths"].values() for o in path.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_route_is_there_with_its_errors(document: Any) -> None:
+    found = {(path, verb) for path, verbs in document["paths"].items() for verb in verbs}
+    topic = "/v0/topics/{topic}"
+    assert found >= {
+        (topic, "put"), (topic, "get"), (topic, "delete"), (topic, "post"),
+        ("/v0/topics", "get"), (topic + "/diff", "post"), (topic + "/delete", "post"),
+        (topic + "/explain", "get"), ("/v0/health", "get"), ("/healthz", "get"),
+        ("/v0/ready", "get"), ("/readyz", "get"), ("/v0/metrics", "get"),
+        ("/v0/openapi.json", "get"),
+    }  # fmt: skip
+    write = document["paths"][topic]["post"]
+    assert {"200", "201", "400", "401", "403", "404", "413", "415", "422", "429", "503", "507"} <= (
+        set(write["responses"])
+    )
+    assert "`topic_full`" in write["responses"]["422"]["description"]
+    assert "Retry-After" in write["responses"]["429"]["headers"]
+    assert "write" in write["description"]
+    for verbs in document["paths"].values():
+        for operation in verbs.values():
+            assert not {"default", "500"} & set(operation["responses"])
+
+
+def test_answers_are_of_the_declared_type(client: Client, topic: str) -> None:
+    path = f"/v0/topics/{topic}"
+    record = {"data": {"a": [1]}, "tag": "t", "node": "n", "meta": {"k": "v"}}
+    replies: list[tuple[type, Any]] = [
+        (shapes.TopicPut, client.put(path, {"cap_records": 2})),
+        (shapes.Written, client.post(path, {"records": [record] * 3})),
+        (shapes.Written, client.post(path + "?return_seqs=false", {"records": [record]})),
+        (shapes.DiffPage, client.post(path + "/diff", {"include_tags": True})),
+        (shapes.DiffPage, client.post(path + "/diff", {"from_seq": 4})),
+        (shapes.TopicStateBody, client.get(path)),
+        (shapes.TopicPage, client.get("/v0/topics?page_size=1")),
+        (shapes.RecordsDeleted, client.post(path + "/delete", {"match": "t"})),
+        (shapes.Explained, client.get(path + "/explain")),
+        (shapes.TopicDeleted, client.delete(path)),
+        (shapes.Health, client.get("/v0/health")),
+        (shapes.Ready, client.get("/v0/ready")),
+        (shapes.Error, client.get(path)),
+    ]
+    for kind, reply in replies:
+        decoded = msgspec.json.decode(reply.raw, type=kind)
+        # Nothing on the wire that the type does not know.
+        assert msgspec.to_builtins(decoded) == reply.json, kind
+
+
+def test_it_needs_no_key(locked: Served) -> None:
+    with locked.client() as client:
+        assert client.get("/v0/openapi.json").status == 200

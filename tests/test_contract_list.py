@@ -1,0 +1,50 @@
+"""docs/contract.md and the engine's tests name each other: no promise without a test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONTRACT = ROOT / "docs" / "contract.md"
+ROW = re.compile(r"^\| (?P<promise>.+) \| `(?P<file>tests/\S+\.py)::(?P<test>\w+)` \|$")
+
+
+@cache
+def rows() -> tuple[tuple[str, str, str], ...]:
+    lines = CONTRACT.read_text().splitlines()
+    found = [ROW.match(line) for line in lines if "::" in line]
+    assert all(found), "a row of the table is not `| promise | test |`"
+    return tuple((m["promise"], m["file"], m["test"]) for m in found if m)
+
+
+@cache
+def promises_in(file: str) -> dict[str, str]:
+    """Test functions of a file with their docstrings."""
+    tree = ast.parse((ROOT / file).read_text())
+    return {
+        node.name: ast.get_docstring(node) or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+ENGINE = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/engine/test_*.py"))
+
+
+@pytest.mark.parametrize("file", sorted({file for _, file, _ in rows()}))
+def test_every_test_in_the_list_exists(file: str) -> None:
+    """A promise whose test was renamed or removed is a promise without a test."""
+    missing = {test for _, named, test in rows() if named == file} - promises_in(file).keys()
+    assert not missing
+
+
+@pytest.mark.parametrize("file", ENGINE)
+def test_every_test_of_the_engine_is_in_the_list(file: str) -> None:
+    """A test without a promise is a test nobody knows the reason of."""
+    assert promises_in(file).keys() == {test for _, named, test in rows() if named == file}
+    assert all(promises_in(file).values()), "every test says in its docstring what is promised"
