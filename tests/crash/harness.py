@@ -233,6 +233,9 @@ class Run:
         code = "topic_not_found" if missing else None
         if o.kind == "append":
             code = self.model.rejects(o, now)
+            if any(other.topic == o.topic for other in self.model.in_flight):
+                # What is on its way takes room already.
+                code = error.code if error.code == "topic_full" else code
         if code != error.code:
             raise error
 

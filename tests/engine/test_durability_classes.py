@@ -263,6 +263,20 @@ def test_a_delete_in_an_ephemeral_topic_is_never_told_as_a_loss(
     assert (world.engine.diff("t").tombstone is None) == (deleted == "all")
 
 
+def test_a_stop_on_a_full_disk_does_not_take_an_ephemeral_head_back(world: World) -> None:
+    """When the head could not be written down, the topic comes back as a new instance."""
+    world.engine.put_topic("t", {"durability": "ephemeral"})
+    world.engine.append("t", tagged(*["x" if n % 2 else "y" for n in range(4000)]))
+    world.engine.delete("t", match="x")
+    before = world.engine.state("t")
+    world.disk.capacity_bytes = world.disk.used_bytes()
+    world.engine.close()
+    world.disk.capacity_bytes = None
+    world.engine = world.open()
+    after = world.engine.state("t")
+    assert after.epoch > before.epoch or after.head_seq >= before.head_seq
+
+
 # -- classes changed in place --------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ tickets resolved, once the bytes are with the kernel; `fsync` after the sync; `e
 
 from __future__ import annotations
 
-from topics.engine import ceilings, retention
+from topics.engine import ceilings
 from topics.engine.commit import Frame, Ticket
 from topics.engine.core import Core
 from topics.engine.idempotency import Keys, digest_of
@@ -142,8 +142,9 @@ def published(core: Core, topic: Topic, count: int, size: int) -> None:
     core.unsealed_bytes += size
     config = topic.config
     if config.cap_records or config.cap_bytes:
-        retention.evict(topic, core.segments.columns_or_none)
-    core.recount(topic)
+        core.evict(topic)
+    else:
+        core.recount(topic)
     core.published(topic)
 
 

@@ -62,6 +62,8 @@ class Core:
         # Sealed blocks that are still in memory, oldest first.
         self.resident: deque[tuple[Block, int]] = deque()
         self.resident_bytes = 0
+        # Whether sliced work waits for a thread: then more slices now would do nothing.
+        self.is_waiting = False
 
     def background(self, call: Callable[[], None]) -> background.Job:
         return background.start(call, in_thread=self.settings.threads)
@@ -71,8 +73,10 @@ class Core:
         job = self.background(call)
         try:
             while not job.done:
+                self.is_waiting = True
                 yield
         finally:
+            self.is_waiting = False
             # Whoever gives up the work still waits for what is under way.
             while not job.done:
                 background.pause()
@@ -180,7 +184,7 @@ class Core:
         if not retention.expire(topic, self.clock.wall_ms(), self.segments.columns_or_none):
             return
         self.recount(topic)
-        if log and topic.durability != "ephemeral":
+        if log and topic.durability != "ephemeral" and self.committer.poison is None:
             self.log_floor(topic, before)
 
     def evict(self, topic: Topic) -> None:

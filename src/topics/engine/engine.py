@@ -43,7 +43,7 @@ from topics.settings import MIB, Settings, check
 from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, OsFs, join, make_directory, owner_name
 from topics.storage.tiers import open_store
-from topics.storage.wal import WalStats
+from topics.storage.wal import WalStats, typed
 from topics.types import (
     U64_MAX,
     Appended,
@@ -116,9 +116,10 @@ class Engine:
         fs, clock = fs or OsFs(), clock or SystemClock()
         settings = check(settings or Settings())
         data = DataDir(fs, path)
-        make_directory(fs, path)
-        lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
+        lock = None
         try:
+            make_directory(fs, path)
+            lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
             # The directory is ours: a server may listen now.
             yield 0.0
             data.prepare()
@@ -127,8 +128,11 @@ class Engine:
             core = Core(data, clock, settings, segments)
             recovery = Recovery(core, WalStats())
             yield from recovery.steps()
-        except BaseException:
-            lock.release()
+        except BaseException as error:
+            if lock is not None:
+                lock.release()
+            if isinstance(error, OSError):
+                raise typed(error, f"{path} can not be opened") from error
             raise
         return cls(core, recovery, lock)
 
@@ -177,17 +181,18 @@ class Engine:
     def _close_log(self) -> None:
         core = self.core
         self.finish_recovery()
-        for topic in core.by_id.values():
-            if topic.durability == "ephemeral":
-                write_account(core, topic)
+        resident = [topic for topic in core.by_id.values() if topic.durability == "ephemeral"]
+        written = [write_account(core, topic) for topic in resident]
         core.committer.sync()
         # All of it is durable: a machine that crashes later on has nothing of it to tell.
         for topic in [core.by_id[key] for key in core.open_topics if key in core.by_id]:
             if topic.config.durability == "disk":
                 close_ceiling(core, topic)
         core.committer.sync()
+        # On a full disk it is no clean end: nobody would know the heads of the ephemeral topics.
+        is_clean = all(ticket.error is None for ticket in written)
         for lane in core.committer.lanes:
-            write_mark(core, lane.shard.index, is_clean=True)
+            write_mark(core, lane.shard.index, is_clean=is_clean)
         for lane in core.committer.lanes:
             core.syncer.wait(lane.shard, lane.shard.position)
         core.committer.poll()
@@ -245,7 +250,7 @@ class Engine:
 
     def _guard(self, call: Callable[[], None]) -> None:
         """Runs a call that touches the log; a failed sync leaves a note for the next start."""
-        self._check_open()
+        self._check_writable()
         try:
             call()
         except Poisoned as error:
@@ -270,6 +275,12 @@ class Engine:
         if self._is_closed:
             raise Closed("the engine is closed")
 
+    def _check_writable(self) -> None:
+        self._check_open()
+        poison = self.core.committer.poison
+        if poison is not None:
+            raise Poisoned(f"storage failed and nothing more is written; restart to recover: {poison}")
+
     def _topic(self, name: str) -> Topic:
         self._check_open()
         topic = self.core.topic(name)
@@ -286,7 +297,7 @@ class Engine:
         return topic.config, created
 
     def submit_put(self, name: str, config: catalog.Given) -> tuple[Topic, bool, Ticket]:
-        self._check_open()
+        self._check_writable()
         if check_name(name) in self.core.by_name:
             self._topic(name)
         return catalog.put(self.core, name, config)
@@ -298,7 +309,7 @@ class Engine:
         return deleted
 
     def submit_drop(self, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
-        self._check_open()
+        self._check_writable()
         if check_name(name) in self.core.by_name:
             self._topic(name)
         return catalog.drop(self.core, name, if_empty=if_empty)
@@ -340,7 +351,7 @@ class Engine:
 
     def submit_append(self, name: str, request: Request) -> Ticket:
         """Checks and stages a write. Nothing has happened when it raises."""
-        self._check_open()
+        self._check_writable()
         topic = self.core.by_name.get(name)
         batch = Batch(request.records, request.node, self.core.settings)
         ticket = Ticket()
@@ -374,6 +385,7 @@ class Engine:
         return self._wait(self.submit_delete(name, before_seq=before_seq, match=match))  # type: ignore[no-any-return]
 
     def submit_delete(self, name: str, *, before_seq: object, match: object) -> Ticket:
+        self._check_writable()
         before = deletes.parse_before(before_seq)
         predicate = None if match is None else deletes.parse_match(match)
         if before is None and predicate is None:

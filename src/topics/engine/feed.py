@@ -51,7 +51,7 @@ class Feed:
         # Where the ends were when the idle ones were last queued: (head, durable).
         self.reached = (-1, -1)
         # Reads that others may share, as long as the topic looks like `stamp`.
-        self.shared: dict[tuple[int, Look], Step | None] | None = None
+        self.shared: dict[tuple[int, int, Look], Step | None] | None = None
         self.caught_up: Frame | None = None
         self.stamp: tuple[int, ...] = ()
         # How many readers there are, and how many strong ones; for those, what is durable and when
@@ -145,7 +145,7 @@ class Feed:
             subscription.blocked = subscription.blocked or {}
             subscription.blocked[cursor] = None
             return None
-        key = (cursor.seq if is_same else -1, look)
+        key = (cursor.seq, cursor.told, look) if is_same else (-1, -1, look)
         shared = self.shared
         if shared is None or len(shared) >= SHARED_MAX:
             shared = self.shared = {}
@@ -154,7 +154,7 @@ class Feed:
         else:
             try:
                 step = watch.advance(
-                    topic, cursor.seq, cursor.epoch, look, bound, self.feeds.load_now
+                    topic, cursor.seq, cursor.told, cursor.epoch, look, bound, self.feeds.load_now
                 )
             except ColdMiss as miss:
                 self._fetch(cursor, miss)
@@ -187,6 +187,7 @@ class Feed:
                 frames = (*frames, self._caught_up(step.seq, bound))
         if not frames:
             return 0
+        cursor.told = step.seq
         subscription.has_told = True
         return sink.deliver(cursor, frames)
 
@@ -329,6 +330,7 @@ class Feeds:
         if feed is None:
             feed = self._by_id[topic.id] = Feed(self, topic)
         cursor.feed = feed
+        cursor.told = cursor.seq
         feed.readers += 1
         cursor.is_live = False
         cursor.is_fresh = True

@@ -55,7 +55,7 @@ class Maintenance:
             except BaseException:
                 self._running = None
                 raise
-            if core.clock.monotonic_s() >= stop_s:
+            if core.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
         return self._running is not None
 

@@ -8,7 +8,7 @@ removed in that time comes back, and nothing that was deleted is told as lost.
 from __future__ import annotations
 
 from topics.engine.block import ghost_block
-from topics.engine.commit import Op
+from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
 from topics.engine.deletes import DeleteFrame, apply_delete, runs_of
 from topics.engine.topic import Topic
@@ -16,8 +16,10 @@ from topics.storage import frames
 from topics.types import DELETED, EVICTED, EXPIRED, LIVE, RESTART, SEQ_BASE, STATES
 
 
-def write_account(core: Core, topic: Topic) -> None:
+def write_account(core: Core, topic: Topic) -> Ticket:
     """Stages the account of every seq up to the head; live records will be gone by `restart`."""
+    ticket = Ticket()
+    hole = None
     for part in topic.explain(SEQ_BASE, topic.head):
         state = STATES.index(part.state)
         hole = Op(topic, frames.HOLE, nothing, gated=False, first=part.first, floor=part.last)
@@ -25,6 +27,11 @@ def write_account(core: Core, topic: Topic) -> None:
         # So that times do not go back either.
         hole.ts = topic.last_ts
         core.committer.stage(hole)
+    if hole is None:
+        ticket.resolve(None)
+    else:
+        hole.ticket = ticket
+    return ticket
 
 
 def replay_hole(core: Core, topic: Topic, first: int, last: int, state: int, ts: int) -> None:

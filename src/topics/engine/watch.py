@@ -104,16 +104,17 @@ class Look:
 class Cursor:
     """A reader's place in one topic.
 
-    `is_live`: it was told that it is caught up, and nothing since that it is not. `is_fresh`:
+    `told` is the place behind the last frame; records that are left out in silence may lie between
+    it and `seq`. The next frame begins there, so a reader can see that it missed none. `is_live`: it was told that it is caught up, and nothing since that it is not. `is_fresh`:
     nothing has been read since it connected, so a gap it meets is one that it brought along.
     """
 
-    __slots__ = ("epoch", "feed", "is_fresh", "is_live", "name", "seq", "subscription")
+    __slots__ = ("epoch", "feed", "is_fresh", "is_live", "name", "seq", "subscription", "told")
 
     def __init__(self, subscription: Subscription, name: str, seq: int, epoch: int) -> None:
         self.subscription = subscription
         self.name = name
-        self.seq = seq
+        self.seq = self.told = seq
         self.epoch = epoch
         self.feed: Feed | None = None
         self.is_live = False
@@ -171,7 +172,7 @@ class Step:
 
 
 def advance(
-    topic: Topic, seq: int, epoch: int, look: Look, bound: int, load_now: LoadNow
+    topic: Topic, seq: int, told: int, epoch: int, look: Look, bound: int, load_now: LoadNow
 ) -> Step | None:
     """The next read for a reader at `seq`, up to `bound`; None when it has to wait for that.
 
@@ -188,13 +189,14 @@ def advance(
     )
     frames: list[Frame] = []
     if found.count:
-        frames.append(_records(topic, decision.cursor, found, bound))
+        from_seq = told if decision.tombstone is None else decision.cursor
+        frames.append(_records(topic, from_seq, found, bound))
     too_old = frames
-    told = decision.tombstone
-    if told is not None:
-        frames.insert(0, _tombstone(topic, told, decision.cursor))
-        if told.reason in EVICTED:
-            renamed = msgspec.structs.replace(told, reason=TOO_OLD)
+    gap = decision.tombstone
+    if gap is not None:
+        frames.insert(0, _tombstone(topic, gap, decision.cursor))
+        if gap.reason in EVICTED:
+            renamed = msgspec.structs.replace(gap, reason=TOO_OLD)
             too_old = [_tombstone(topic, renamed, decision.cursor), *frames[1:]]
     return Step(tuple(frames), tuple(too_old), found.cursor, found.cursor >= bound)
 
@@ -213,10 +215,10 @@ def _records(topic: Topic, from_seq: int, found: Slices, head: int) -> Frame:
     return Frame(RECORD, found.cursor, topic.epoch, body)
 
 
-def _tombstone(topic: Topic, told: Tombstone, cursor: int) -> Frame:
+def _tombstone(topic: Topic, gap: Tombstone, cursor: int) -> Frame:
     body = _TOMBSTONE % (
-        topic.name.encode(), told.reason.encode(), told.gap_from, told.gap_to,
-        told.missed_estimate, told.earliest_seq, told.head_seq, topic.epoch,
+        topic.name.encode(), gap.reason.encode(), gap.gap_from, gap.gap_to,
+        gap.missed_estimate, gap.earliest_seq, gap.head_seq, topic.epoch,
     )  # fmt: skip
     return Frame(TOMBSTONE, cursor, topic.epoch, body)
 

@@ -54,6 +54,7 @@ class App:
         self.is_draining = False
         self.started_s = self.clock.monotonic_s()
         self._keys = config.keys
+        self._inflight_max = config.options.max_inflight_per_key
         # With keys, and where the operator has given up on keys, any name may lead here.
         is_open = config.options.allow_insecure_no_auth and not config.is_loopback
         self._origins = OriginRule(config.cors_origins, has_keys=bool(config.keys) or is_open)
@@ -101,11 +102,15 @@ class App:
         """A route's handler behind its checks."""
         has_keys = bool(self._keys)
         is_gated = has_keys and (not route.is_probe or self.config.options.probe_auth)
-        driver, handler = self.driver, route.handler
+        driver, handler, prefixed = self.driver, route.handler, route.prefixed
         waits = route.waits_for_recovery and not route.is_probe
 
         def handle(request: Request, *names: str) -> Answer:
-            key = self._authorized(route, request, names) if is_gated else None
+            key = None
+            if is_gated:
+                key = self._authorized(route, request)
+                for index in prefixed:
+                    key.require_name(names[index])
             if waits and not driver.is_ready:
                 raise self.unready()
             call = Call(request, key)
@@ -116,18 +121,21 @@ class App:
                 raise OutcomeUnknown(
                     "storage failed, and the server ends to recover; retry when it is back"
                 ) from None
-            if answer is PENDING and request.successor is None:
+            if (
+                answer is PENDING
+                and (key is not None or call.on_abandoned is not None)
+                and request.successor is None
+            ):
                 call.hold()
             return answer
 
         return handle
 
-    def _authorized(self, route: Route, request: Request, names: tuple[str, ...]) -> Key:
+    def _authorized(self, route: Route, request: Request) -> Key:
+        """The caller's key. Raises Unauthorized, Forbidden, or Throttled for too much at once."""
         key = self._keys.of(request, takes_query_token=route.takes_query_token)
         key.require_scopes(route.scopes)
-        for index in route.prefixed:
-            key.require_name(names[index])
-        key.enter(self.config.options.max_inflight_per_key)
+        key.enter(self._inflight_max)
         return key
 
     def unready(self) -> TopicsError:

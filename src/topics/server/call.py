@@ -41,8 +41,10 @@ class Call:
             self.request.on_abandoned = self._abandon
 
     def respond(self, response: Response) -> None:
-        self._release()
-        self.request.respond(response)
+        if self._holds:
+            self._release()
+        request = self.request
+        request.connection.deliver(request, response)
 
     def fail(self, error: BaseException) -> None:
         self.respond(response_to(error))

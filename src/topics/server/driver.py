@@ -18,7 +18,8 @@ from topics.server.tick import Tick
 
 LOG = logging.getLogger("topics.server")
 RECOVERY_SLICE_S = 0.01
-MAINTENANCE_SLICE_S = 0.002
+SLICE_S = 0.002
+SHARED_SLICE_S = 0.001
 IDLE_S = 0.01
 COLD_THREADS = 4
 
@@ -37,9 +38,10 @@ class Driver:
         self._ready: Callable[[Engine], None]
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._poll_is_due = False
+        self._flush_is_due = False
+        # Whether anything was written since the last slice of maintenance.
+        self._is_busy = False
         self._cold = ThreadPoolExecutor(COLD_THREADS, "topics-cold")
-        # Held once: a bound method made for every request would cost more than the call.
-        self._flush_now = self._flush
 
     def start(
         self,
@@ -55,7 +57,9 @@ class Driver:
 
     def flush_soon(self) -> None:
         """What was submitted is written at the end of this turn."""
-        self._tick.defer(self._flush_now)
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._tick.defer(self._flush)
 
     def fetch(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
         """Gets what a read missed from the cold store; `done` is called on the loop."""
@@ -132,6 +136,8 @@ class Driver:
     # -- the running engine ------------------------------------------------------------------
 
     def _flush(self) -> None:
+        self._flush_is_due = False
+        self._is_busy = True
         try:
             self.engine.flush()
         except Poisoned as error:
@@ -161,7 +167,7 @@ class Driver:
             return
         more = False
         try:
-            more = self.engine.maintain(MAINTENANCE_SLICE_S)
+            more = self.engine.maintain(SHARED_SLICE_S if self._is_busy else SLICE_S)
         except Poisoned as error:
             self.fail(error)
         except Closed:
@@ -171,7 +177,11 @@ class Driver:
         poison = self.engine.core.committer.poison
         if poison is not None:
             self.fail(poison)
-        if more:
-            self._timer = self._loop.call_soon(self._maintain)
-        else:
+        if not more:
             self._timer = self._loop.call_later(IDLE_S, self._maintain)
+        elif self._is_busy or self.engine.core.is_waiting:
+            # Half of the time belongs to those who wait for an answer.
+            self._is_busy = False
+            self._timer = self._loop.call_later(SHARED_SLICE_S, self._maintain)
+        else:
+            self._timer = self._loop.call_soon(self._maintain)

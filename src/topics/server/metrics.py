@@ -69,9 +69,9 @@ Metric = Family | Histogram
 
 
 def one(name: str, kind: str, about: str, value: float) -> Family:
-    return Family(
-        name, kind, about, samples=[("", int(value) if value is True or value is False else value)]
-    )
+    """A metric of one number; a claim counts as 1 or 0."""
+    number = int(value) if isinstance(value, bool) else value
+    return Family(name, kind, about, samples=[("", number)])
 
 
 def as_text(metrics: Iterable[Metric]) -> bytes:

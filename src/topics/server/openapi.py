@@ -106,7 +106,7 @@ def _parameter(given: Parameter) -> dict[str, Any]:
 
 
 def _successes(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
-    answers = {}
+    answers: dict[str, Any] = {}
     for status, kind in route.answers.items():
         content: dict[str, Any] = {JSON: {"schema": schemas[id(kind)]}}
         if route.path == "/v0/metrics":
@@ -115,6 +115,10 @@ def _successes(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
             "description": "Created." if status == 201 else "Done.",
             "content": content,
         }
+    for status, (content_type, about) in route.others.items():
+        answers[str(status)] = {"description": about}
+        if content_type:
+            answers[str(status)]["content"] = {content_type: {"schema": {"type": "string"}}}
     return answers
 
 

@@ -21,8 +21,8 @@ STATUSES = {
     "topic_not_empty": 409, "not_a_queue": 409, "router_cycle": 409, "conflict": 409,
     "cursor_regressed": 409, "compacted": 410, "stage_expired": 410, "payload_too_large": 413,
     "uri_too_long": 414, "unsupported_media_type": 415, "expectation_failed": 417,
-    "topic_full": 422, "throttled": 429, "headers_too_large": 431, "not_ready": 503,
-    "shutting_down": 503, "outcome_unknown": 503, "disk_full": 507,
+    "topic_full": 422, "upgrade_required": 426, "throttled": 429, "headers_too_large": 431,
+    "not_ready": 503, "shutting_down": 503, "outcome_unknown": 503, "disk_full": 507,
 }  # fmt: skip
 COMMON = (
     "invalid_request", "forbidden", "request_timeout", "payload_too_large", "uri_too_long",
@@ -61,6 +61,8 @@ class Route:
     needs_body: bool = False
     parameters: tuple[Parameter, ...] = ()
     answers: Mapping[int, Any] = field(default_factory=dict)
+    # Successes that are not JSON: their content type, if any, and what they are.
+    others: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
 
     @property

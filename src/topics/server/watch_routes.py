@@ -109,6 +109,7 @@ class WatchRoutes:
                               "The last id that was processed; the stream goes back to it.",
                               "header"),
                 ),
+                others={200: ("text/event-stream", "The stream.")},
                 errors=("not_found", "not_acceptable"),
             ),
         ]  # fmt: skip

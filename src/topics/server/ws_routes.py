@@ -106,6 +106,8 @@ class WsRoutes:
             Route(
                 method="GET", path="/v0/ws", handler=self.open,
                 summary="Subscribe and publish over a WebSocket.",
+                others={101: ("", "The connection is a WebSocket from here on.")},
+                errors=("upgrade_required",),
             )
         ]  # fmt: skip
 

@@ -21,7 +21,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from topics.clock import Clock
-from topics.errors import DiskFull, Poisoned
+from topics.errors import DiskFull, Poisoned, StorageError
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.frames import SECTOR, FileHeader, Mark
@@ -29,6 +29,13 @@ from topics.storage.fs import File, Fs, join
 
 SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 1_000_000)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def typed(error: OSError, what: str) -> DiskFull | StorageError:
+    """An error of the operating system as one of ours, where nothing was written yet."""
+    if error.errno in FULL:
+        return DiskFull(f"{what}: no space left on the device")
+    return StorageError(f"{what}: {error}")
 
 
 def file_name(generation: int, shard: int, number: int) -> str:
@@ -169,6 +176,7 @@ class Shard:
         try:
             self.current.file.pwrite(group, self.offset)
         except OSError as error:
+            self._unwrite(error)
             raise self._failed(error) from error
         with self.lock:
             self.offset += len(group)
@@ -181,6 +189,21 @@ class Shard:
         stats.is_full = False
         self.write_s = self.clock.monotonic_s() - began
         return self.position
+
+    def _unwrite(self, error: OSError) -> None:
+        """Makes sure that a group which is about to be rejected can not be found later.
+
+        A write that failed may have left all of its bytes. Raises Poisoned when that can not be
+        undone for certain: then the outcome is unknown.
+        """
+        if error.errno not in FULL:
+            return
+        try:
+            self.current.file.pwrite(bytes(SECTOR), self.offset)
+            self.current.file.sync()
+        except OSError as second:
+            self.poison = second
+            raise Poisoned(f"write to the write-ahead log failed: {second}") from second
 
     def _make_room(self, length: int, may_use_reserve: bool) -> None:
         left = self.current.capacity - self.offset

@@ -7,12 +7,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import parse_qs
 
 import msgspec
 import uvloop
 
-from topics.errors import StorageError, Throttled, TopicFull
+from topics.errors import InvalidRequest, StorageError, Throttled, TopicFull
 from topics.server.limits import HttpLimits
 from topics.server.message import PENDING, Answer, Request, Response
 from topics.server.router import Router
@@ -72,7 +71,10 @@ class App:
         return Response(msgspec.json.encode({"path": request.path, "headers": pairs}))
 
     def big(self, request: Request) -> Answer:
-        size = int(parse_qs(request.query.decode())["n"][0])
+        digits = request.query.removeprefix(b"n=")
+        if not digits.isdigit() or len(digits) > 8:
+            raise InvalidRequest("n is a size below 100,000,000")
+        size = max(2, int(digits))
         return Response(b'"' + b"x" * (size - 2) + b'"')
 
     def later(self, request: Request) -> Answer:

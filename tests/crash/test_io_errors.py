@@ -1,0 +1,232 @@
+"""Fail the Nth call, once or from then on, with every errno: each failure is typed and recoverable.
+
+A rejected write never appears, an unknown one appears once or never, a failed sync is not retried
+(MonitorFs watches), and whatever the disk did, the next start finds every promise kept.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.crash.harness import LOSE_ALL, SETTINGS, Run, check_image, deterministic
+from topics.engine.engine import Engine
+from topics.errors import DiskFull, OutcomeUnknown, Poisoned, TopicsError
+from topics.testing import CrashPlan, FakeClock, FakeDisk, Fault, FaultFs, MonitorFs
+from topics.testing.model import Operation
+from topics.testing.modelcheck import Ending, Violation
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+ERRNOS = (
+    errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EACCES,
+)  # fmt: skip
+OPERATIONS = (
+    "pwrite", "sync", "sync_dir", "create", "open", "allocate", "truncate", "rename", "unlink",
+    "pread", "listdir",
+)  # fmt: skip
+SYNC_EFFECTS = ("dropped", "persisted", "cached", "ignored")
+
+
+def workload(run: Run) -> None:
+    """Every kind of call on the disk, in as few steps as possible."""
+    run.put("a", durability="fsync")
+    run.append("a", 2, key="k1")
+    run.append("b", 3)
+    run.delete("a", match="x")
+    run.checkpoint()
+    run.append("a", 2, size=400)
+    run.delete("b", before=2)
+    run.advance(60)
+    run.checkpoint()
+    run.append("b", 2, key="k2")
+    for _ in range(3):
+        run.append("a", 1, size=3000)
+    run.delete("a", match="y:*")
+    run.checkpoint()
+    run.drop("b")
+    run.append("c", 1)
+
+
+def counted_calls() -> dict[str, int]:
+    """How often the workload makes each call, after the engine is open."""
+    seen: list[FaultFs] = []
+
+    def wrap(disk: FakeDisk) -> FaultFs:
+        seen.append(FaultFs(disk))
+        return seen[-1]
+
+    with deterministic(1):
+        run = Run(wrap=wrap)
+        before = dict(seen[0].calls)
+        workload(run)
+        after = dict(seen[0].calls)
+    return {name: after.get(name, 0) - before.get(name, 0) for name in OPERATIONS}
+
+
+def run_with(fault: Fault) -> tuple[Run, str]:
+    """The workload with one planned fault; how it ended."""
+    seen: list[FaultFs] = []
+
+    def wrap(disk: FakeDisk) -> FaultFs:
+        seen.append(FaultFs(disk))
+        return seen[-1]
+
+    run = Run(wrap=wrap)
+    seen[0].fault = fault
+    ending = "done"
+    try:
+        workload(run)
+    except (OutcomeUnknown, Poisoned):
+        ending = "unknown"
+    except TopicsError:
+        ending = "rejected"
+    except OSError as error:
+        raise Violation(f"a bare {error!r} came out of the engine with {fault}") from error
+    seen[0].fault = None
+    return run, ending
+
+
+def check_after(run: Run, ending: str, fault: Fault) -> None:
+    """After a kill, after a crash that loses all, and after one that keeps all."""
+    wall = run.clock.wall_ms()
+    try:
+        # Storage that failed may have dropped pages: then a kill is no better than a crash.
+        is_sure = ending != "unknown" and fault.operation not in ("sync", "sync_dir")
+        failed: Ending = "kill" if is_sure else "crash"
+        check_image(run.disk.clone().kill(), run.model.copy(), failed, wall, SETTINGS)
+        for plan in (LOSE_ALL, CrashPlan.standard()[1]):
+            check_image(run.disk.crashed(plan), run.model.copy(), "crash", wall, SETTINGS)
+    except Exception as error:
+        raise Violation(f"after {fault} ({ending}): {type(error).__name__}: {error}") from error
+
+
+def cases(every: int) -> Iterator[Fault]:
+    number = 0
+    for operation, calls in counted_calls().items():
+        for nth in range(1, calls + 1):
+            for forever in (False, True):
+                effects = SYNC_EFFECTS if operation == "sync" else ("ignored",)
+                for code in ERRNOS:
+                    for effect in effects:
+                        number += 1
+                        if number % every == 0:
+                            yield Fault(
+                                operation, nth, code, forever=forever, sync_effect=effect,
+                                short_bytes=700 if operation == "pwrite" and nth % 2 else None,
+                            )  # fmt: skip
+
+
+def sweep(every: int, part: int, parts: int, tally: Callable[..., None]) -> None:
+    done = unknown = calls = 0
+    failures: list[str] = []
+    for number, fault in enumerate(cases(every)):
+        if number % parts != part:
+            continue
+        with deterministic(1):
+            try:
+                run, ending = run_with(fault)
+                check_after(run, ending, fault)
+            except Exception as error:
+                failures.append(f"{type(error).__name__}: {error}"[:600])
+        done += 1
+        calls += fault.fired
+        unknown += ending == "unknown"
+    tally(io_error_cases=done, io_error_calls=calls, io_errors_unknown=unknown)
+    assert not failures, f"{len(failures)} of {done}:\n" + "\n".join(failures[:5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_a_failing_call_is_typed_and_recoverable(part: int, tally: Callable[..., None]) -> None:
+    sweep(11, part, 4, tally)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("part", range(8))
+def test_every_failing_call_is_typed_and_recoverable(
+    part: int, tally: Callable[..., None]
+) -> None:
+    sweep(1, part, 8, tally)
+
+
+def test_a_failed_sync_poisons_and_is_not_retried() -> None:
+    """After it nothing is written or synced, whatever is asked; the next start recovers."""
+    with deterministic(1):
+        fault = Fault("sync", path_contains="/wal/", sync_effect="dropped")
+        seen: list[FaultFs] = []
+
+        def wrap(disk: FakeDisk) -> FaultFs:
+            seen.append(FaultFs(disk))
+            return seen[-1]
+
+        run = Run(wrap=wrap)
+        run.put("a", durability="fsync")
+        run.put("b", durability="fsync")
+        run.append("a", 2)
+        seen[0].fault = fault
+        with pytest.raises((OutcomeUnknown, Poisoned)):
+            run.append("a", 1)
+        syncs, writes = seen[0].calls["sync"], seen[0].calls["pwrite"]
+        calls: list[Callable[[], Any]] = [
+            lambda: run.engine.append("a", [{"data": 1}]),
+            lambda: run.engine.append("b", [{"data": 1}]),
+            lambda: run.engine.append("new", [{"data": 1}]),
+            lambda: run.engine.delete("a", before_seq=2),
+            lambda: run.engine.put_topic("c", {}),
+            lambda: run.engine.delete_topic("a"),
+            run.engine.sync,
+            run.engine.checkpoint,
+        ]
+        for call in calls:
+            with pytest.raises((OutcomeUnknown, Poisoned)):
+                call()
+        assert run.engine.diff("a").count == 2, "reads go on"
+        run.engine.close()
+        assert seen[0].calls["sync"] == syncs
+        # At most the note for the next start was written.
+        assert seen[0].calls["pwrite"] <= writes + len(calls) + 1
+        run.disk.on_mutation = None
+        run.ending = "crash"
+        seen[0].fault = None
+        run._open()
+        run.judge()
+
+
+def test_a_full_disk_rejects_reads_go_on_and_writes_resume() -> None:
+    with deterministic(1):
+        run = Run()
+        run.put("a", durability="fsync")
+        run.append("a", 3)
+        run.disk.capacity_bytes = run.disk.used_bytes()
+        error = None
+        for turn in range(40):
+            error = run.do(Operation("append", "a", run.records(1, size=900), f"t{turn}"))
+            if error is not None:
+                break
+        assert isinstance(error, DiskFull)
+        assert error.status == 507
+        run.verify()
+        run.delete("a", match="x")
+        run.delete("a", before=3)
+        run.verify()
+        run.disk.capacity_bytes = None
+        run.append("a", 2)
+        run.checkpoint()
+        run.reopen("crash")
+
+
+def test_a_full_disk_refuses_to_start_with_a_typed_error() -> None:
+    with deterministic(1):
+        run = Run()
+        run.put("a", durability="fsync")
+        run.append("a", 3)
+        disk = run.disk.crash(LOSE_ALL)
+        disk.capacity_bytes = disk.used_bytes()
+        with pytest.raises(DiskFull):
+            Engine.open("/data", clock=FakeClock(), fs=MonitorFs(disk), settings=SETTINGS)
+        disk.capacity_bytes = None
+        check_image(disk, run.model, "crash", run.clock.wall_ms(), SETTINGS)
