@@ -14,6 +14,8 @@ from topics.errors import InvalidRequest
 
 KIB = 1024
 MIB = 1024 * KIB
+# Without these nothing could be written or read; 0 does not mean unlimited.
+AT_LEAST_ONE = ("max_batch_records", "max_record_bytes", "max_body_bytes", "max_limit", "max_claim")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +82,9 @@ def check(settings: Settings) -> Settings:
         value = getattr(settings, field.name)
         if isinstance(value, int) and value < 0:
             raise InvalidRequest(f"{field.name} is negative: {value}", setting=field.name)
+    for name in AT_LEAST_ONE:
+        if getattr(settings, name) < 1:
+            raise InvalidRequest(f"{name} must be at least 1", setting=name)
     if not 1 <= settings.wal_shards <= 64:
         raise InvalidRequest("wal_shards must be from 1 to 64", setting="wal_shards")
     if settings.wal_file_bytes < 16 * KIB:

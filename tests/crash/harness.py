@@ -318,6 +318,8 @@ def _live_on(run: Run) -> None:
     """Retries, new writes and deletes by tag behave as if nothing had happened."""
     for name, topic in list(run.model.topics.items()):
         for key, (first, count, _) in list(topic.keys.items())[-2:]:
+            if key in topic.doubtful:
+                continue
             retry = [topic.entries[seq - 1] for seq in range(first, first + count)]
             records = tuple({"data": 0, "tag": entry.tag} for entry in retry)
             run.do(Operation("append", name, records, key))
@@ -338,13 +340,14 @@ class Sweep:
         kills: bool = True,
         random_plans: int = 0,
         nested_every: int = 0,
-        stop_at: float | None = None,
+        stop_at_first: bool = False,
     ) -> None:
         self.plans = plans
         self.every = every
         self.kills = kills
         self.random_plans = random_plans
         self.nested_every = nested_every
+        self.stop_at_first = stop_at_first
         self.images: set[str] = set()
         self.points = 0
         self.checks = 0
@@ -391,6 +394,8 @@ class Sweep:
         except Exception as error:
             self.failures.append(f"{where}: {type(error).__name__}: {error}")
             self.last_error = error
+            if self.stop_at_first:
+                raise Violation(self.failures[0]) from error
         finally:
             if nests:
                 self._depth = 0

@@ -48,6 +48,7 @@ def workload(run: Run) -> None:
     run.checkpoint()
     run.drop("b")
     run.append("c", 1)
+    run.verify()
 
 
 def counted_calls() -> dict[str, int]:

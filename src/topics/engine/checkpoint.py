@@ -99,9 +99,7 @@ def take(core: Core) -> Iterator[None]:
     core.abandon = nothing
 
 
-def _take(
-    core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment]
-) -> Iterator[None]:
+def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment]) -> Iterator[None]:
     for topic in topics:
         if not topic.dropped:
             yield from _seal_topic(core, run, topic)

@@ -26,6 +26,7 @@ from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.inventory import load_snapshot
 from topics.engine.replay import Replay
 from topics.engine.topic import Topic
+from topics.errors import StorageError
 from topics.storage import frames, wal_reader
 from topics.storage.frames import Groups, Mark
 from topics.storage.prefetch import Prefetch
@@ -61,6 +62,7 @@ class Recovery:
     def steps(self) -> Iterator[float]:
         """Does a bounded piece of work at each step and yields the progress, 0 to 1."""
         snapshot = load_snapshot(self.core)
+        self._check_store()
         yield 0.1
         self.replay = Replay(self.core)
         # Only a session that was ready takes snapshots; its own note may be trimmed by now.
@@ -88,6 +90,15 @@ class Recovery:
         self.settle_losses()
         self.finish()
         yield 1.0
+
+    def _check_store(self) -> None:
+        cold = [held.number for held in self.core.segments.live.values() if held.is_cold]
+        if cold and self.core.segments.store is None:
+            raise StorageError(
+                f"{len(cold)} segments are in a cold store and none is configured; nothing was "
+                "changed. Name it with TOPICS_COLD_DIR or --cold-dir.",
+                segments=len(cold),
+            )
 
     def _read(self, line: Timeline, first_number: int, read: Prefetch) -> Iterator[Groups]:
         """The groups of a timeline; remembers those that no mark covers."""

@@ -29,8 +29,7 @@ from topics.engine.checkpoint import checkpoint, take
 from topics.engine.core import Core
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
-from topics.errors import StorageError
-from topics.storage import cold, segment, snapshot
+from topics.storage import segment, snapshot
 from topics.storage.columns import Columns
 from topics.storage.fs import join
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
@@ -53,15 +52,7 @@ Owned = tuple[Topic, Block]
 
 
 def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[None]:
-    """A scrub in slices, which fills `done`. `keep_aside` leaves broken/ and quarantine/.
-
-    Raises StorageError at once when segments are in a cold store that was not given.
-    """
-    _require_cold_store(core)
-    return _steps(core, done, keep_aside)
-
-
-def _steps(core: Core, done: Scrubbed, keep_aside: bool) -> Iterator[None]:
+    """A scrub in slices, which fills `done`. `keep_aside` leaves broken/ and quarantine/."""
     for topic in list(core.by_id.values()):
         core.expire(topic)
     yield from take(core)
@@ -77,15 +68,6 @@ def _steps(core: Core, done: Scrubbed, keep_aside: bool) -> Iterator[None]:
     _remove_copies(core, done, keep_aside=keep_aside)
     _remove_stray_objects(core, done)
     yield
-
-
-def _require_cold_store(core: Core) -> None:
-    names = core.data.fs.listdir(core.data.segments)
-    if core.segments.store is None and any(cold.parse_file_name(name) for name in names):
-        raise StorageError(
-            "some segments are in a cold store that was not given; nothing was changed. "
-            "Name it with --cold-dir or TOPICS_COLD_DIR."
-        )
 
 
 def _segments_in_use(core: Core) -> list[tuple[Segment, list[Owned]]]:

@@ -138,6 +138,8 @@ def _check(config: Config) -> None:
         value = getattr(options, field.name)
         if isinstance(value, int) and value < 0:
             raise InvalidRequest(f"{PREFIX}{field.name.upper()} is negative: {value}")
+    if not options.max_watch_topics:
+        raise InvalidRequest("TOPICS_MAX_WATCH_TOPICS must be at least 1")
     if options.port > 65535:
         raise InvalidRequest(f"TOPICS_PORT is not a port: {options.port}")
     if options.log_level not in ("debug", "info", "warning", "error"):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from topics.engine.engine import Engine
 from topics.engine.segments import ColdMiss
-from topics.errors import Closed, Poisoned
+from topics.errors import Closed, Poisoned, TopicsError
 from topics.server.tick import Tick
 
 LOG = logging.getLogger("topics.server")
@@ -87,8 +87,9 @@ class Driver:
         """Makes everything durable and lets go of the directory."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._steps is not None:
-            self._steps.close()
+        steps, self._steps = self._steps, None
+        if steps is not None:
+            steps.close()
         if self.is_ready:
             self.is_ready = False
             self.engine.close()
@@ -172,8 +173,10 @@ class Driver:
             self.fail(error)
         except Closed:
             return
+        except TopicsError as error:
+            LOG.error("maintenance failed and will be tried again: %s", error)
         except Exception as error:
-            LOG.error("maintenance failed; it is tried again", exc_info=error)
+            LOG.error("maintenance failed and will be tried again", exc_info=error)
         poison = self.engine.core.committer.poison
         if poison is not None:
             self.fail(poison)

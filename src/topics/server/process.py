@@ -37,7 +37,9 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     steps = Engine.opening(options.data_dir, settings=config.settings, fs=fs)
     next(steps)
     app = App(config)
-    server = HttpServer(app, limits=HttpLimits(body_bytes_max=config.settings.max_body_bytes))
+    bytes_max = config.settings.max_body_bytes
+    limits = HttpLimits(body_bytes_max=bytes_max, message_bytes_max=bytes_max)
+    server = HttpServer(app.__call__, limits=limits)
     try:
         port = await server.listen(options.host.strip("[]"), options.port)
         app.start(server, steps)

@@ -60,9 +60,9 @@ class ReadRoutes:
             self._app.delivery.refuse("read", name)
         try:
             page = self._driver.engine.diff_now(
-                name, from_seq=body.from_seq, limit=body.limit, node=body.node or (),
-                include_tags=body.include_tags, include_meta=body.include_meta, epoch=epoch,
-                bytes_max=body.max_batch_bytes,
+                name, from_seq=body.from_seq, limit=body.limit,
+                node=() if body.node is None else body.node, include_tags=body.include_tags,
+                include_meta=body.include_meta, epoch=epoch, bytes_max=body.max_batch_bytes,
             )  # fmt: skip
         except ColdMiss as miss:
             Reading(self._app, call, name, body, epoch).fetch(miss)
@@ -156,9 +156,9 @@ class Reading:
         body = self._body
         try:
             return self._app.engine.diff_now(
-                self._name, from_seq=self._from_seq, limit=body.limit, node=body.node or (),
-                include_tags=body.include_tags, include_meta=body.include_meta, epoch=self._epoch,
-                bytes_max=body.max_batch_bytes,
+                self._name, from_seq=self._from_seq, limit=body.limit,
+                node=() if body.node is None else body.node, include_tags=body.include_tags,
+                include_meta=body.include_meta, epoch=self._epoch, bytes_max=body.max_batch_bytes,
             )  # fmt: skip
         except ColdMiss as miss:
             self.fetch(miss)

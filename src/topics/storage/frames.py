@@ -39,8 +39,9 @@ ENTRY_DTYPE = np.dtype(
     [("topic", "<u4"), ("kind", "u1"), ("flags", "u1"), ("count", "<u2"), ("first", "<u8"),
      ("ts", "<u8"), ("floor", "<u8"), ("cols", "<u4"), ("size", "<u4")]
 )  # fmt: skip
-# magic, checksum, version, file id, generation, shard, number, created ms, boot id, first lsn
-FILE = struct.Struct("<8sQIQIIIQ64sQ")
+# magic, checksum, version, file id, generation, shard, number, created ms, boot id, first lsn,
+# bytes that were allocated
+FILE = struct.Struct("<8sQIQIIIQ64sQQ")
 
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
@@ -68,11 +69,14 @@ class FileHeader:
     boot_id: str
     # Where the frame numbers of this file go on: a file whose groups all vanished is missed.
     first_lsn: int
+    # The file never gets shorter: one that did lost its end to something other than a crash.
+    capacity: int
 
     def encode(self) -> bytes:
         body = FILE.pack(
             FILE_MAGIC, 0, FORMAT_VERSION, self.file_id, self.generation, self.shard, self.number,
             self.created_ms, self.boot_id.encode()[:64], self.first_lsn,
+            self.capacity,
         )  # fmt: skip
         sector = bytearray(body.ljust(SECTOR, b"\0"))
         struct.pack_into("<Q", sector, 8, checksum(memoryview(sector)[16:]))
@@ -83,13 +87,12 @@ def decode_file_header(sector: bytes) -> FileHeader | None:
     """The header, or None when the sector is not an intact one."""
     if len(sector) < SECTOR:
         return None
-    magic, stored, version, file_id, generation, shard, number, created, boot, first_lsn = (
-        FILE.unpack_from(sector)
-    )
+    magic, stored, version, *ids, created, boot, first_lsn, capacity = FILE.unpack_from(sector)
     if magic != FILE_MAGIC or stored != checksum(sector[16:SECTOR]) or version != FORMAT_VERSION:
         return None
     boot_id = boot.rstrip(b"\0").decode("utf-8", "replace")
-    return FileHeader(file_id, generation, shard, number, created, boot_id, first_lsn)
+    file_id, generation, shard, number = ids
+    return FileHeader(file_id, generation, shard, number, created, boot_id, first_lsn, capacity)
 
 
 def padded(length: int) -> int:

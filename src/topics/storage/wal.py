@@ -129,7 +129,7 @@ class Shard:
         file_id = secrets.randbits(64)
         header = FileHeader(
             file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id(),
-            self.lsn,
+            self.lsn, capacity,
         )  # fmt: skip
         file = self.fs.open(path, create=True)
         try:
@@ -170,7 +170,7 @@ class Shard:
             end=length,
             synced_file=self.synced.number,
             synced_upto=self.synced.offset,
-            now_ms=self.clock.wall_ms(),
+            now_ms=max(self.clock.wall_ms(), 0),
             order=self.stats.batches_total,
         )
         try:

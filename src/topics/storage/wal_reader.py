@@ -98,7 +98,9 @@ def read_timeline(
             return
         lsn_expected = header.first_lsn + len(groups.frames)
         end = Mark(log_file.number, groups.end)
-        if groups.damaged:
+        if len(raw) < header.capacity and (len(groups.frames) or position < len(files) - 1):
+            line.damage = Damage(log_file.path, groups.end, True)
+        elif groups.damaged:
             line.damage = _damage(data, line, files, end, rest)
         elif line.mark < groups.mark:
             line.mark = groups.mark
@@ -170,7 +172,7 @@ def _scans(data: DataDir, files: list[LogFile]) -> Iterator[tuple[LogFile, Group
 
 
 def cut(data: DataDir, damage: Damage) -> None:
-    """Copies a torn end aside, then truncates it away. Refuses corruption."""
+    """Copies a torn end aside, then blanks it. Refuses corruption."""
     if damage.is_corruption:
         raise CorruptData(
             f"{damage.path}: damage at byte {damage.offset}, in front of data known to be durable. "
@@ -186,5 +188,5 @@ def cut(data: DataDir, damage: Damage) -> None:
                 copy.pwrite(tail, 0)
                 copy.sync()
             data.fs.sync_dir(data.broken)
-        file.truncate(damage.offset)
+        file.pwrite(bytes(len(tail)), damage.offset)
         file.sync()

@@ -304,7 +304,11 @@ class Judge:
                 continue
             stands = first <= after.head and after.entries[first - 1].state not in HOLES
             if o.key is not None and stands:
-                after.keys[o.key] = (first, len(o.records), after.entries[first - 1].ts)
+                ts = after.entries[first - 1].ts
+                after.keys[o.key] = (first, len(o.records), ts)
+                if not ts:
+                    # Gone before its time could be read: nobody knows when its window ends.
+                    after.doubtful.add(o.key)
             first += len(o.records)
 
 

@@ -51,6 +51,8 @@ def test_variables_of_other_parts_are_accepted() -> None:
         ("TOPICS_MAX_TOPICS", "many"),
         ("TOPICS_MAX_TOPICS", "-1"),
         ("TOPICS_MAX_INFLIGHT_PER_KEY", "-1"),
+        ("TOPICS_MAX_LIMIT", "0"),
+        ("TOPICS_MAX_WATCH_TOPICS", "0"),
         ("TOPICS_PORT", "70000"),
         ("TOPICS_PROBE_AUTH", "maybe"),
         ("TOPICS_LOG_LEVEL", "loud"),

@@ -125,6 +125,12 @@ def test_own_records_are_passed_over(client: Client, topic: str) -> None:
     assert (data(page), page.json["next_from_seq"], page.json["caught_up"]) == ([], 3, True)
 
 
+def test_a_node_may_have_an_empty_name(client: Client, topic: str) -> None:
+    client.write(topic, 1, node="")
+    assert data(client.diff(topic, node="")) == []
+    assert data(client.diff(topic)) == [1]
+
+
 def test_a_loss_is_told_with_exactly_its_fields(client: Client, topic: str) -> None:
     client.put(f"/v0/topics/{topic}", {"cap_records": 2})
     client.write(topic, *range(5))

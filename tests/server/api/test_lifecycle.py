@@ -163,6 +163,15 @@ def test_probes_are_answered_during_recovery(tmp_path: Path) -> None:
         assert client.write("a", 1).status == 201
 
 
+def test_a_server_can_be_stopped_while_it_recovers(tmp_path: Path) -> None:
+    def forever(app: App) -> Generator[float, None, Engine]:
+        while True:
+            yield 0.5
+
+    with inside(tmp_path, forever) as served, served.client() as client:
+        assert client.get("/v0/ready").code == "not_ready"
+
+
 def test_a_failed_sync_is_told_and_ends_the_process(tmp_path: Path) -> None:
     """The outcome is unknown, and said to be; the next start knows which it was."""
     with Served(tmp_path, script=FAILING, NTH="9") as served:
@@ -185,25 +194,28 @@ def test_a_failed_sync_is_told_and_ends_the_process(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_writes_and_recovers(tmp_path: Path) -> None:
-    fault = Fault("pwrite", errno=28, forever=True, path_contains=".wal", nth=10**9)
+    fault = Fault("allocate", errno=28, forever=True, nth=10**9)
+    small = {"TOPICS_WAL_FILE_BYTES": "65536", "TOPICS_WAL_RESERVE_BYTES": "4096"}
 
     def opening(app: App) -> Generator[float, None, Engine]:
         return Engine.opening(str(tmp_path), settings=app.settings, fs=FaultFs(OsFs(), fault))
 
-    with inside(tmp_path, opening) as served, served.client() as client:
+    with inside(tmp_path, opening, **small) as served, served.client() as client:
         served.wait_until(lambda: served.app.driver.is_ready)
-        assert client.write("a", 1).status == 201
+        assert client.write("a", "x").status == 201
         fault.nth = 1
-        full = client.write("a", 2)
+        replies = [client.write("a", "x" * 10_000) for _ in range(10)]
+        stored = [reply.status for reply in replies].count(200)
+        full = replies[-1]
         assert (full.status, full.code) == (507, "disk_full")
-        assert [record["data"] for record in client.diff("a").json["records"]] == [1]
+        assert 1 <= stored < 10
+        assert client.get("/v0/topics/a").json["head_seq"] == 1 + stored
+        assert len(client.diff("a").json["records"]) == 1 + stored
         metrics = client.metrics()
-        assert (metrics["topics_wal_read_only"], metrics["topics_wal_submit_full_total"] > 0) == (
-            1,
-            True,
-        )
+        assert metrics["topics_wal_read_only"] == 1
+        assert metrics["topics_wal_submit_full_total"] > 0
         fault.nth = 10**9
-        assert client.write("a", 3).json["seqs"] == [2]
+        assert client.write("a", "x" * 10_000).json["seqs"] == [2 + stored]
         assert client.metrics()["topics_wal_read_only"] == 0
 
 

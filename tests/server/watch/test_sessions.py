@@ -5,15 +5,17 @@ What is wrong is said before a stream opens, while the caller can still read an 
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from tests.server.watch.conftest import stream, watch
-from tests.support.servers import Client, Inside, inside
+from tests.support.servers import Client, Inside, Served, inside
 from tests.support.streams import EventSource, Refused, Socket
 
 TTL_MS = 300
@@ -197,22 +199,24 @@ def test_a_lost_connection_gives_its_place_back(server: Inside, topic: str) -> N
 
 
 def test_a_drain_tells_streams_and_does_not_wait_for_them(tmp_path: Path) -> None:
-    with inside(tmp_path) as served, served.client() as client:
+    with Served(tmp_path).wait_ready() as served, served.client() as client:
         client.write("t", 1)
-        events = stream(client, {"t": {}})
-        events.until("caught-up")
-        socket = Socket(served.port)
-        socket.ask("subscribe", topic="t")
-        socket.until("caught_up")
-        began = time.monotonic()
-        served.close()
+        with stream(client, {"t": {}}) as events, Socket(served.port) as socket:
+            events.until("caught-up")
+            socket.ask("subscribe", topic="t")
+            socket.until("caught_up")
+            began = time.monotonic()
+            served.signal(signal.SIGTERM)
+            told = events.next()
+            assert (told.name, told.data["code"]) == ("error", 503)
+            assert "shutting_down" in told.data["error"]
+            assert list(events.events()) == []
+            assert events.is_ended
+            assert socket.next("error")["code"] == "shutting_down"
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.next()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1001
+        assert served.wait() == 0
         assert time.monotonic() - began < 3
-        told = events.next()
-        assert told.name == "error"
-        assert told.data["code"] == 503
-        assert "shutting_down" in told.data["error"]
-        assert list(events.events()) == []
-        assert events.is_ended
-        assert socket.next("error")["code"] == "shutting_down"
-        events.close()
-        socket.close()
+        assert "cut off" not in served.log()

@@ -1,0 +1,259 @@
+"""The life of an engine: opening, recovery in steps, driving, closing.
+
+One thread makes all calls. After a failed sync nothing more is written, and a note is left for the
+next start, which then trusts nothing that it can not see synced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, Self
+
+from topics.clock import Clock, SystemClock
+from topics.engine.ceilings import close as close_ceiling
+from topics.engine.commit import Ticket
+from topics.engine.core import Core
+from topics.engine.maintenance import Maintenance, write_mark
+from topics.engine.recovery import Recovery
+from topics.engine.resident import write_account
+from topics.engine.scrub import Scrubbed, scrub
+from topics.engine.segments import Segments
+from topics.engine.topic import Topic
+from topics.errors import Closed, DiskFull, Poisoned, StorageError
+from topics.settings import Settings, check
+from topics.storage.datadir import DataDir
+from topics.storage.fs import Fs, OsFs, join, make_directory, owner_name
+from topics.storage.tiers import open_store
+from topics.storage.wal import WalStats, typed
+
+SLICE_S = 0.002
+
+
+class Lifecycle:
+    def __init__(self, core: Core, recovery: Recovery, lock: Any) -> None:
+        self.core = core
+        self.wal_stats = recovery.stats
+        self._recovery = recovery
+        self._lock = lock
+        self._maintenance = Maintenance(core)
+        self._is_closed = False
+
+    # -- life --------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        fs: Fs | None = None,
+        settings: Settings | None = None,
+    ) -> Self:
+        """Opens or creates a data directory and recovers it.
+
+        Raises DirectoryLocked, FormatMismatch or CorruptData, with the directory as it was.
+        """
+        steps = cls.opening(path, clock=clock, fs=fs, settings=settings)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ready:
+                engine: Self = ready.value
+                break
+        engine.finish_recovery()
+        return engine
+
+    @classmethod
+    def opening(
+        cls,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        fs: Fs | None = None,
+        settings: Settings | None = None,
+    ) -> Generator[float, None, Self]:
+        """Opens in steps: yields the progress of recovery, returns the engine.
+
+        Topics of class memory may still be on their way when it returns (`finish_recovery`).
+        """
+        if not __debug__:
+            raise Poisoned("topics checks itself with assertions; do not run python with -O")
+        fs, clock = fs or OsFs(), clock or SystemClock()
+        settings = check(settings or Settings())
+        data = DataDir(fs, path)
+        lock = None
+        try:
+            make_directory(fs, path)
+            lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
+            # The directory is ours: a server may listen now.
+            yield 0.0
+            data.prepare()
+            store = open_store(settings.cold_dir, fs) if settings.cold_dir else None
+            segments = Segments(fs, data.segments, store, settings.block_cache_bytes)
+            core = Core(data, clock, settings, segments)
+            recovery = Recovery(core, WalStats())
+            yield from recovery.steps()
+        except BaseException as error:
+            if lock is not None:
+                lock.release()
+            if isinstance(error, OSError):
+                raise typed(error, f"{path} can not be opened") from error
+            raise
+        return cls(core, recovery, lock)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether topics of class memory are still to be brought back."""
+        return bool(self._recovery.replay.deferred)
+
+    def recover_one(self) -> None:
+        """Brings back one topic of class memory that was left for after readiness."""
+        for topic_id in self._recovery.replay.deferred:
+            self._finish_topic(topic_id)
+            return
+
+    def finish_recovery(self) -> None:
+        """Brings back the topics of class memory that were left for after readiness."""
+        while self.is_recovering:
+            self.recover_one()
+        if self.core.settings.gc_freeze:
+            gc.collect()
+            gc.freeze()
+
+    def _finish_topic(self, topic_id: int) -> None:
+        self._recovery.replay.finish_deferred(topic_id)
+        topic = self.core.by_id.get(topic_id)
+        if topic is not None:
+            self.core.recount(topic)
+
+    def close(self) -> None:
+        """Makes everything durable, marks the log as cleanly ended, lets go of the directory."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        core = self.core
+        try:
+            self._maintenance.close()
+            if core.committer.poison is None:
+                self._close_log()
+        finally:
+            core.syncer.close()
+            for lane in core.committer.lanes:
+                lane.shard.close()
+            core.segments.close()
+            self._lock.release()
+
+    def _close_log(self) -> None:
+        core = self.core
+        self.finish_recovery()
+        resident = [topic for topic in core.by_id.values() if topic.durability == "ephemeral"]
+        written = [write_account(core, topic) for topic in resident]
+        core.committer.sync()
+        # All of it is durable: a machine that crashes later on has nothing of it to tell.
+        for topic in [core.by_id[key] for key in core.open_topics if key in core.by_id]:
+            if topic.config.durability == "disk":
+                close_ceiling(core, topic)
+        core.committer.sync()
+        # On a full disk it is no clean end: nobody would know the heads of the ephemeral topics.
+        is_clean = all(ticket.error is None for ticket in written)
+        for lane in core.committer.lanes:
+            write_mark(core, lane.shard.index, is_clean=is_clean)
+        for lane in core.committer.lanes:
+            core.syncer.wait(lane.shard, lane.shard.position)
+        core.committer.poll()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- driving -----------------------------------------------------------------------------
+
+    def on_durable(self, notify: Callable[[], None]) -> None:
+        """`notify` is called from a sync thread whenever `poll` may have something to do."""
+        self.core.notify = notify
+
+    def flush(self) -> None:
+        """Writes what was submitted; ungated tickets have ended when it returns."""
+        self._guard(self.core.committer.flush)
+
+    def poll(self) -> None:
+        """Ends the tickets of what has become durable."""
+        self._guard(self.core.committer.poll)
+
+    def sync(self) -> None:
+        """Makes everything submitted so far durable."""
+        self._guard(self.core.committer.sync)
+
+    def maintain(self, budget_s: float = SLICE_S) -> bool:
+        """A slice of background work; True when there is more to do at once."""
+        more = False
+
+        def run() -> None:
+            nonlocal more
+            more = self._maintenance.run(budget_s)
+
+        self._guard(run)
+        return more
+
+    def checkpoint(self) -> None:
+        """Seals, snapshots and trims now."""
+        self._guard(self._maintenance.checkpoint_now)
+
+    def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
+        """Erases from the disk what was deleted, evicted or expired so far."""
+        done = Scrubbed()
+        work = scrub(self.core, done, keep_aside=keep_aside)
+        self._guard(lambda: self._maintenance.finish(work))
+        return done
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        """Runs a call that touches the log; a failed sync leaves a note for the next start."""
+        self._check_writable()
+        try:
+            call()
+        except Poisoned as error:
+            self.core.data.poison(str(error))
+            raise
+
+    def _wait(self, ticket: Ticket) -> Any:
+        result = None
+
+        def wait() -> None:
+            nonlocal result
+            result = self.core.committer.wait(ticket)
+
+        self._guard(wait)
+        if self._maintenance.due():
+            # What fails here is not this operation, which has ended well: the next one is told.
+            with contextlib.suppress(DiskFull, StorageError):
+                self.maintain()
+        return result
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the engine is closed")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        poison = self.core.committer.poison
+        if poison is not None:
+            raise Poisoned(
+                f"storage failed and nothing more is written; restart to recover: {poison}"
+            )
+
+    def _topic(self, name: str) -> Topic:
+        self._check_open()
+        topic = self.core.topic(name)
+        if topic.id in self._recovery.replay.deferred:
+            self._finish_topic(topic.id)
+        return topic

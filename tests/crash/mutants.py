@@ -1,0 +1,170 @@
+"""Planted bugs: one textual change of the product each, of the kind that storage engines have had.
+
+`python -m tests.crash.mutants` lists them. A change whose text is no longer found is an error: the
+product moved on and the bug has to be planted anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str
+    old: str
+    new: str
+    is_quick: bool = True
+
+
+MUTANTS = (
+    Mutant(
+        "acknowledge before the sync", "engine/commit.py",
+        "            if op.gated:\n                lane.waiting.append((end, op))",
+        "            if op.gated:\n                op.topic.gated -= not op.aside\n"
+        "                _apply(op)\n            elif op.gated:\n"
+        "                lane.waiting.append((end, op))",
+    ),
+    Mutant(
+        "log file without a directory sync", "storage/wal.py",
+        "            self.fs.sync_dir(self.directory)\n", "",
+    ),
+    Mutant(
+        "data directory without a directory sync", "storage/fs.py",
+        "        fs.sync_dir(parent)\n", "        pass\n",
+    ),
+    Mutant(
+        "log trimmed one file too far", "engine/checkpoint.py",
+        "number < older.positions[shard]", "number <= older.positions[shard]",
+    ),
+    Mutant(
+        "hot segment unlinked before its cold table stands", "engine/relocation.py",
+        "    cold.write(data.fs, data.segments, held.info, flags)\n",
+        "    data.fs.unlink(path)\n    data.fs.sync_dir(data.segments)\n"
+        "    cold.write(data.fs, data.segments, held.info, flags)\n"
+        "    data.fs.open(path, create=True).close()\n",
+    ),
+    Mutant(
+        "tombstone dropped", "engine/reading.py",
+        "if from_seq + 1 < topic.evict_floor:", "if from_seq + 2 < topic.evict_floor:",
+    ),
+    Mutant(
+        "delete not logged", "engine/deletes.py",
+        'if topic.durability == "ephemeral":', 'if topic.durability != "memory":',
+    ),
+    Mutant(
+        "delete acknowledged before it is durable", "engine/deletes.py",
+        'gated=topic.durability != "memory"', "gated=False",
+    ),
+    Mutant(
+        "floor goes back in recovery", "engine/replay.py",
+        "            retention.evict(topic, load)\n", "            pass\n",
+    ),
+    Mutant(
+        "seqs used again after a crash", "engine/recovery.py",
+        "        self._hole(topic, topic.ceiling_seq, CRASH)\n", "",
+    ),
+    Mutant(
+        "crash hole not logged", "engine/recovery.py",
+        "            Op(topic, frames.HOLE, nothing, gated=False, first=first, floor=last, flags=state)",
+        "            Op(topic, frames.HOLE, nothing, gated=False, first=first, floor=0, flags=state)",
+    ),
+    Mutant(
+        "ceiling not written", "engine/ceilings.py",
+        "    core.committer.stage_aside(\n"
+        "        Op(topic, frames.CEILING, apply, gated=True, first=seq, floor=bytes_total)\n    )",
+        "    apply()",
+    ),
+    Mutant(
+        "snapshot not synced", "storage/snapshot.py",
+        "        self._file.sync()\n        self._file.close()", "        self._file.close()",
+    ),
+    Mutant(
+        "segment not synced", "storage/segment.py",
+        "        self._file.sync()\n        self._file.close()", "        self._file.close()",
+        is_quick=False,
+    ),
+    Mutant(
+        "failed sync tried again", "storage/wal.py",
+        "            for wal_file in files:\n                wal_file.file.sync()\n",
+        "            for wal_file in files:\n                try:\n"
+        "                    wal_file.file.sync()\n                except OSError:\n"
+        "                    wal_file.file.sync()\n",
+    ),
+    Mutant(
+        "delete flags not written before the log is trimmed", "engine/checkpoint.py",
+        "        if segment.unflagged:\n", "        if segment.unflagged and False:\n",
+    ),
+    Mutant(
+        "idempotency key not replayed", "engine/replay.py", "        if key:\n",
+        "        if key and False:\n",
+    ),
+    Mutant(
+        "epoch given twice", "engine/recovery.py",
+        "        self.core.next_epoch += 1\n", "",
+    ),
+    Mutant(
+        "unsynced end not copied", "engine/recovery.py",
+        "        for tail in self._tails:\n", "        for tail in self._tails[:0]:\n",
+    ),
+    Mutant(
+        "mark ahead of the sync", "storage/wal.py",
+        "            synced_upto=self.synced.offset,\n",
+        "            synced_upto=self.offset + 512,\n",
+        is_quick=False,
+    ),
+    Mutant(
+        "drop acknowledged before it is durable", "engine/catalog.py",
+        "Op(topic, frames.DROP, nothing, gated=True, ticket=ticket)",
+        "Op(topic, frames.DROP, nothing, gated=False, ticket=ticket)",
+        is_quick=False,
+    ),
+    Mutant(
+        "config not replayed", "engine/replay.py",
+        "    topic.config, topic.config_version = frame.config, frame.version\n", "",
+        is_quick=False,
+    ),
+    Mutant(
+        "segment removed while the older snapshot needs it", "engine/checkpoint.py",
+        "        if number not in needed and number in core.segments.garbage:",
+        "        if number in core.segments.garbage:",
+        is_quick=False,
+    ),
+    Mutant(
+        "keys of unfinished writes in the snapshot", "engine/checkpoint.py",
+        "if key[1] + key[2] - 1 <= topic.head]", "if key[1]]",
+        is_quick=False,
+    ),
+    Mutant(
+        "segment forgets deletes made before it was written", "engine/checkpoint.py",
+        "first=first, dead=dead)", "first=first, dead=None)",
+        is_quick=False,
+    ),
+    Mutant(
+        "old tails copied again", "engine/recovery.py",
+        "            if tail.generation < self.replay.recovered_generation:\n                continue\n",
+        "",
+        is_quick=False,
+    ),
+)  # fmt: skip
+
+
+def plant(mutant: Mutant | None, into: Path) -> None:
+    """A copy of the product below `into`, with the bug in it."""
+    shutil.copytree(SOURCE, into, ignore=shutil.ignore_patterns("__pycache__"))
+    if mutant is None:
+        return
+    path = into / "topics" / mutant.file
+    text = path.read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.name}: {text.count(mutant.old)} places to plant it"
+    path.write_text(text.replace(mutant.old, mutant.new))
+
+
+if __name__ == "__main__":
+    for each in MUTANTS:
+        print(f"{each.name}: {each.file}")

@@ -1,0 +1,51 @@
+"""An ordinary part of the crash and I/O-error suites, for a product that may have a bug in it.
+
+`python -m tests.crash.subset` exits 0 when nothing was found, 3 when something was.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.crash.harness import Sweep, deterministic
+from tests.crash.test_io_errors import cases, check_after, run_with
+from tests.crash.workflows import WORKFLOWS
+from topics.testing import CrashPlan
+
+FOUND = 3
+ORDER = (
+    "append_fsync", "append_disk", "all_classes", "caps", "delete_after_seal", "ghosts",
+    "drop_and_recreate", "checkpoints", "restarts", "relocation", "sliced_checkpoint",
+    "long_tail", "configure", "pipelined", "ttl", "idle", "rotation", "delete_before_seal",
+)  # fmt: skip
+PLANS = [
+    plan for plan in CrashPlan.standard()
+    if plan.name in ("lose-all", "keep-all", "odd-sectors", "dirs-lost-data-kept")
+]  # fmt: skip
+
+
+def search(seconds: float) -> str | None:
+    """What was found first, or None."""
+    stop = time.monotonic() + seconds
+    faults = list(cases(211))
+    for turn, name in enumerate(ORDER):
+        workflow, settings = WORKFLOWS[name]
+        sweep = Sweep(PLANS, stop_at_first=True)
+        try:
+            sweep.run(workflow, settings)
+            for fault in faults[turn :: len(ORDER)]:
+                with deterministic(1):
+                    run, ending = run_with(fault)
+                    check_after(run, ending, fault)
+        except Exception as error:
+            return f"{name}: {type(error).__name__}: {error}"
+        if time.monotonic() > stop:
+            break
+    return None
+
+
+if __name__ == "__main__":
+    found = search(float(sys.argv[1]))
+    print(found)
+    sys.exit(FOUND if found else 0)

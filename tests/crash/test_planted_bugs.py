@@ -1,0 +1,58 @@
+"""The suites themselves are tested: each planted bug must make an ordinary part of them fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.mutants import MUTANTS, Mutant, plant
+from tests.crash.subset import FOUND
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60
+
+
+def search(mutant: Mutant | None, directory: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    plant(mutant, directory / "src")
+    environment = {**os.environ, "PYTHONPATH": f"{directory / 'src'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "tests.crash.subset", str(seconds)],
+        cwd=directory, env=environment, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+
+
+def expect_caught(mutant: Mutant, directory: Path, tally: Callable[..., None]) -> None:
+    result = search(mutant, directory, SECONDS)
+    tally(mutants=1, mutants_caught=int(result.returncode == FOUND))
+    assert result.returncode == FOUND, f"not caught: {mutant.name}\n{result.stdout}{result.stderr}"
+
+
+def by_name(is_quick: bool) -> list[object]:
+    return [pytest.param(m, id=m.name) for m in MUTANTS if m.is_quick == is_quick]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", by_name(True))
+def test_a_planted_bug_is_caught(
+    mutant: Mutant, tmp_path: Path, tally: Callable[..., None]
+) -> None:
+    expect_caught(mutant, tmp_path, tally)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mutant", by_name(False))
+def test_a_rarer_planted_bug_is_caught(
+    mutant: Mutant, tmp_path: Path, tally: Callable[..., None]
+) -> None:
+    expect_caught(mutant, tmp_path, tally)
+
+
+@pytest.mark.full
+def test_without_a_planted_bug_nothing_is_found(tmp_path: Path) -> None:
+    result = search(None, tmp_path, 120)
+    assert result.returncode == 0, result.stdout + result.stderr
