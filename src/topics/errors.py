@@ -9,7 +9,7 @@
     │   └── TopicNotFound       404 topic_not_found
     ├── Conflicting             409 conflict
     │   ├── Incompatible        409 topic_exists_incompatible
-    │   └── NotEmpty            409 topic_not_empty
+    │   ├── NotEmpty            409 topic_not_empty
     ├── TopicFull               422 topic_full
     ├── Throttled               429 throttled
     ├── NotReady                503 not_ready

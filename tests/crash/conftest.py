@@ -48,7 +48,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     totals: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
-            for name, value in getattr(report, "user_properties", ()):
+            if getattr(report, "when", "") != "call":
+                continue
+            for name, value in report.user_properties:
                 if name == IMAGES:
                     images.update(value.split())
                 elif name.startswith(PREFIX):

@@ -40,7 +40,13 @@ MUTANTS = (
     ),
     Mutant(
         "log trimmed one file too far", "engine/checkpoint.py",
-        "number < older.positions[shard]", "number <= older.positions[shard]",
+        "number < older.positions[shard]", "number <= newest.positions[shard]",
+        is_quick=False,
+    ),
+    Mutant(
+        "log trimmed as if one snapshot were enough", "engine/checkpoint.py",
+        "number < older.positions[shard]", "number < newest.positions[shard]",
+        is_quick=False,
     ),
     Mutant(
         "hot segment unlinked before its cold table stands", "engine/relocation.py",
@@ -48,6 +54,7 @@ MUTANTS = (
         "    data.fs.unlink(path)\n    data.fs.sync_dir(data.segments)\n"
         "    cold.write(data.fs, data.segments, held.info, flags)\n"
         "    data.fs.open(path, create=True).close()\n",
+        is_quick=False,
     ),
     Mutant(
         "tombstone dropped", "engine/reading.py",
@@ -99,6 +106,7 @@ MUTANTS = (
     Mutant(
         "delete flags not written before the log is trimmed", "engine/checkpoint.py",
         "        if segment.unflagged:\n", "        if segment.unflagged and False:\n",
+        is_quick=False,
     ),
     Mutant(
         "idempotency key not replayed", "engine/replay.py", "        if key:\n",
@@ -143,12 +151,6 @@ MUTANTS = (
     Mutant(
         "segment forgets deletes made before it was written", "engine/checkpoint.py",
         "first=first, dead=dead)", "first=first, dead=None)",
-        is_quick=False,
-    ),
-    Mutant(
-        "old tails copied again", "engine/recovery.py",
-        "            if tail.generation < self.replay.recovered_generation:\n                continue\n",
-        "",
         is_quick=False,
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ import sys
 import time
 
 from tests.crash.harness import Sweep, deterministic
+from tests.crash.test_corruption import check_fallback
 from tests.crash.test_io_errors import cases, check_after, run_with
 from tests.crash.workflows import WORKFLOWS
 from topics.testing import CrashPlan
@@ -28,7 +29,11 @@ PLANS = [
 def search(seconds: float) -> str | None:
     """What was found first, or None."""
     stop = time.monotonic() + seconds
-    faults = list(cases(211))
+    try:
+        faults = list(cases(211))
+        check_fallback()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
     for turn, name in enumerate(ORDER):
         workflow, settings = WORKFLOWS[name]
         sweep = Sweep(PLANS, stop_at_first=True)

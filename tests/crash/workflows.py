@@ -263,7 +263,9 @@ def sliced_checkpoint(run: Run) -> None:
     run.append("b", 5)
     run.advance(60)
     for turn in range(8):
-        run.append("a", 1, key=f"s{turn}")
+        write = Operation("append", "a", run.records(1), f"s{turn}")
+        # Now and then a write is still on its way while the checkpoint goes on.
+        run.submit([write], wait=turn % 2 == 0)
         run.engine.maintain(0)
         run.delete("a", match="x") if turn % 3 == 0 else run.append("b", 1)
         run.engine.maintain(0)

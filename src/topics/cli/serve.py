@@ -13,18 +13,7 @@ import msgspec
 import typer
 
 from topics.server import config as configuration
-
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
-_HELP = {
-    "host": "Address to listen on.",
-    "port": "Port to listen on; 0 lets the system choose.",
-    "port_file": "File that gets the port once it is open.",
-    "data_dir": "Directory of the log.",
-    "api_keys": "secret[:scopes[:prefixes]], comma-separated. Better in the environment: "
-    "other users of the machine can read command lines.",
-    "cors_origins": "Web origins that may call, comma-separated; * for all.",
-    "log_level": "debug, info, warning or error.",
-}
+from topics.server.about import ABOUT
 
 
 class JsonLines(logging.Formatter):
@@ -76,11 +65,10 @@ def serve(**flags: Any) -> None:
 def _with_flags() -> Any:
     """The command with one option for each setting, none of them set."""
     parameters = []
-    kinds = {field.name: (field.type, field.default) for field in configuration.setting_fields()}
-    kinds["api_keys"] = (str, "")
-    for name, (kind, default) in kinds.items():
+    for name, default in configuration.defaults().items():
+        kind = type(default)
         shown = str(default).lower() if isinstance(default, bool) else str(default)
-        about = _HELP.get(name, "")
+        about = ABOUT.get(name, "")
         flag = name.replace("_", "-")
         option = typer.Option(
             f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
@@ -88,15 +76,16 @@ def _with_flags() -> Any:
             metavar=None if kind is bool else kind.__name__.upper(),
             show_default=False,
         )
-        given = bool | None if kind is bool else str | None
-        parameters.append(
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[given, option],
-            )
-        )
+        parameters.append(_parameter(name, bool if kind is bool else str, option))
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     serve.__annotations__ = {}
     return serve
+
+
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )

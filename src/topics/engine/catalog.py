@@ -58,10 +58,16 @@ def create(
     core.committer.stage(
         Op(
             topic, frames.CREATE, nothing, gated=True, ticket=ticket, payload=payload,
-            undo=lambda: core.leave(topic),
+            undo=lambda: _take_back(core, topic),
         )
     )  # fmt: skip
     return topic, True, ticket
+
+
+def _take_back(core: Core, topic: Topic) -> None:
+    core.leave(topic)
+    # Somebody may have begun to watch it.
+    core.published(topic)
 
 
 def uncreate(core: Core, topic: Topic) -> None:

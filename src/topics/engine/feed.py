@@ -20,7 +20,6 @@ from topics.engine.scheduler import Scheduler, Served
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.engine.watch import Cursor, Frame, Look, Sink, Step, Subscription
-from topics.errors import StorageError
 from topics.storage import frames
 from topics.storage.frames import Mark
 
@@ -159,7 +158,8 @@ class Feed:
             except ColdMiss as miss:
                 self._fetch(cursor, miss)
                 return None
-            except StorageError as error:
+            except Exception as error:
+                # Whatever it is, this reader is told, and the others go on.
                 self.feeds.detach_one(cursor)
                 sink.fail(cursor, error, is_final=True)
                 return None

@@ -77,6 +77,13 @@ def setting_fields() -> Iterator[msgspec.structs.FieldInfo]:
     yield from msgspec.structs.fields(Settings)
 
 
+def defaults() -> dict[str, Any]:
+    """Every setting with what it is when nobody sets it."""
+    found = {field.name: field.default for field in setting_fields()}
+    found["gc_freeze"] = True
+    return {**found, API_KEYS: ""}
+
+
 def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Config:
     """The config of a server. Raises InvalidRequest naming what can not be used.
 

@@ -16,6 +16,7 @@ from topics.engine.scheduler import TICK_MS, Scheduler
 from topics.engine.topic import Topic
 from topics.errors import Poisoned, Throttled
 from topics.server.auth import Key
+from topics.server.errors import LOG
 from topics.server.tick import Tick
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ class Delivery:
 
     # -- pressure ----------------------------------------------------------------------------
 
-    def refuse(self, what: str, name: str) -> None:
-        """Raises Throttled when a request for this topic has to come back later."""
+    def refuse(self, what: str, name: str = "") -> None:
+        """Raises Throttled when a request, for this topic if it is for one, has to come later."""
         topic = self.app.engine.core.by_name.get(name)
         value = 0
         if topic is not None:
@@ -156,6 +157,9 @@ class Delivery:
         except Poisoned as error:
             self.app.driver.fail(error)
             return
+        except Exception as error:
+            LOG.error("a turn of the scheduler failed; the next one goes on", exc_info=error)
+            has_more = True
         if has_more and not self._is_turning:
             # The sockets come first, then the next turn.
             self._is_turning = True

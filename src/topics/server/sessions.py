@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topics.engine.watch import Cursor, Frame, Subscription
-from topics.errors import NotFound, Throttled, TopicsError
+from topics.errors import NotFound, Throttled
 from topics.server import sse_frames
 from topics.server.auth import Key
-from topics.server.errors import BadRequest, Unauthorized
+from topics.server.errors import LOG, BadRequest, Unauthorized
 from topics.server.stream import EventStream
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Sessions:
         self._delivery = delivery
         self._options = delivery.app.config.options
         self._all: dict[str, Session] = {}
-        self._idle: dict[str, Session] = {}
+        self._idle: OrderedDict[str, Session] = OrderedDict()
         delivery.app.counts.watch_sessions = lambda: len(self._all)
 
     def __len__(self) -> int:
@@ -60,11 +61,11 @@ class Sessions:
         """Forgets what has been without a stream for too long."""
         oldest_s = self._delivery.app.loop.time() - self._options.session_ttl_ms / 1000
         while self._idle:
-            wid, session = next(iter(self._idle.items()))
+            session = next(iter(self._idle.values()))
             if session.idle_since_s >= oldest_s:
                 return
-            del self._idle[wid]
-            del self._all[wid]
+            self._idle.popitem(last=False)
+            del self._all[session.wid]
 
     def check_room(self) -> None:
         """Raises Throttled when there are as many sessions as there may be."""
@@ -109,8 +110,8 @@ class Sessions:
 
     def _rest(self, session: Session) -> None:
         session.idle_since_s = self._delivery.app.loop.time()
-        self._idle.pop(session.wid, None)
         self._idle[session.wid] = session
+        self._idle.move_to_end(session.wid)
 
 
 class SessionStream:
@@ -171,7 +172,8 @@ class SessionStream:
         )  # fmt: skip
 
     def fail(self, cursor: Cursor, error: Exception, *, is_final: bool) -> None:
-        status = error.status if isinstance(error, TopicsError) else 503
+        LOG.error("topic %s can not be read", cursor.name, exc_info=error)
+        status = 500 if is_final else 503
         text = "the topic's stored records can not be read" + ("" if is_final else " now")
         self._stream.send(sse_frames.error_event(status, text, topics=[cursor.name]))
         if is_final:

@@ -5,12 +5,12 @@ Answers of the hot paths (write, diff) are rendered by hand; tests hold them to 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.types import U64, TopicConfig, TopicType
+from topics.types import U64, ConfigInput, TopicConfig, TopicType
 
 Epoch = Annotated[
     str, msgspec.Meta(pattern="^[0-9]{1,20}$", description="The instance of a topic, decimal.")
@@ -30,6 +30,24 @@ class Performance(msgspec.Struct, kw_only=True):
 # -- requests ------------------------------------------------------------------------------------
 
 
+class RecordToWrite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    data: Any
+    tag: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    node: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+    meta: Annotated[dict[str, str], msgspec.Meta(max_length=64)] | None = None
+
+
+class WriteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A write as the document shows it, with the default limits; the engine decodes it itself."""
+
+    records: Annotated[list[RecordToWrite], msgspec.Meta(min_length=1, max_length=10_000)]
+    node: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+    idempotency_key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    create: bool | None = None
+    config: ConfigInput | None = None
+    disable_backpressure: bool = False
+
+
 class DiffBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     from_seq: U64 = 0
     limit: U64 = 0
@@ -37,13 +55,13 @@ class DiffBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     include_tags: bool = False
     include_meta: bool = True
     wait_ms: U64 = 0
-    epoch: str | None = None
+    epoch: Epoch | None = None
     max_batch_bytes: U64 = 0
 
 
 class DeleteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     before_seq: U64 | None = None
-    match: str | list[str] | None = None
+    match: str | tuple[Literal["tag"], Literal["Eq", "Glob"], str] | None = None
 
 
 # -- answers -------------------------------------------------------------------------------------

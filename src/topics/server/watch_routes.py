@@ -124,6 +124,8 @@ class WatchRoutes:
         self._check_topics(call, body)
         look = look_of(body, self._app)
         cursor = {} if body.cursor is None else sse_frames.parse_id(body.cursor, list(body.topics))
+        if self._delivery.pressure.is_refusing:
+            self._delivery.refuse("watch")
         self._sessions.reclaim()
         self._sessions.check_room()
         places: dict[str, tuple[int, int]] = {}
@@ -176,6 +178,8 @@ class WatchRoutes:
         if request.method == "HEAD":
             EventStream(request)
             return PENDING
+        if self._delivery.pressure.is_refusing:
+            self._delivery.refuse("watch")
         if session.stream is not None:
             session.stream.hand_over()
         self._delivery.enter(session.key)

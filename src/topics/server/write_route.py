@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
-from topics.engine.write import WriteRequest, decode_write
+from topics.engine.write import decode_write
 from topics.errors import InvalidRequest
 from topics.server.auth import ADMIN, WRITE
 from topics.server.bodies import Query, check_content_type
@@ -19,7 +19,7 @@ from topics.server.call import Call
 from topics.server.errors import response_to
 from topics.server.message import PENDING, Answer, Response
 from topics.server.routes import Parameter, Route
-from topics.server.shapes import Written
+from topics.server.shapes import WriteBody, Written
 from topics.types import Appended
 
 if TYPE_CHECKING:
@@ -54,11 +54,12 @@ class WriteRoute:
             Route(
                 method="POST", path="/v0/topics/:topic", handler=self.write, scopes=WRITE,
                 summary="Append records; the topic is created when it is missing and may be.",
-                body=WriteRequest, needs_body=True, answers={200: Written, 201: Written},
+                body=WriteBody, needs_body=True, answers={200: Written, 201: Written},
                 parameters=(
                     Parameter("return_seqs", {"type": "boolean", "default": True},
                               "False leaves `seqs` out of the answer."),
-                    Parameter("Idempotency-Key", {"type": "string", "maxLength": 256},
+                    Parameter("Idempotency-Key",
+                              {"type": "string", "minLength": 1, "maxLength": 256},
                               "As `idempotency_key` in the body, which wins.", "header"),
                 ),
                 errors=("batch_too_large", "record_too_large", "topic_not_found", "topic_full",

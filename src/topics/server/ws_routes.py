@@ -16,7 +16,7 @@ import msgspec
 from topics.engine.commit import Ticket
 from topics.engine.watch import Cursor, Frame, Subscription
 from topics.engine.write import decode_write, invalid_json
-from topics.errors import InvalidRequest, Throttled, TopicsError
+from topics.errors import InvalidRequest, OutcomeUnknown, Poisoned, Throttled, TopicsError
 from topics.server.auth import ADMIN, READ, WRITE, Key
 from topics.server.call import Call
 from topics.server.errors import LOG
@@ -164,6 +164,10 @@ class Connection:
                 raise InvalidRequest(
                     f"{head.op[:100]!r} is none of subscribe, unsubscribe, publish, ping"
                 )
+        except Poisoned as error:
+            self._app.driver.fail(error)
+            lost = OutcomeUnknown("storage failed, and the server ends to recover; retry then")
+            self._send_error(lost, request_id)
         except TopicsError as error:
             self._send_error(error, request_id)
 

@@ -31,8 +31,8 @@ GROUP_MAGIC = b"TOPGRP\x00\x01"
 FILE_MAGIC = b"TOPWAL\x00\x01"
 
 # magic, checksum, file id, first lsn, frames, columns bytes, payload bytes, synced file,
-# synced offset, wall time, order among the groups of all shards
-GROUP = struct.Struct("<8sQQQIIIIQQQ")
+# synced offset, wall time
+GROUP = struct.Struct("<8sQQQIIIIQQ")
 # topic id, kind, flags, count, first seq, time, floor, columns bytes, payload bytes
 ENTRY = struct.Struct("<IBBHQQQII")
 ENTRY_DTYPE = np.dtype(
@@ -51,7 +51,7 @@ KIND_NAMES = {
     RECOVERED: "recovered", MARK: "mark",
 }  # fmt: skip
 
-assert GROUP.size == 72
+assert GROUP.size == 64
 assert ENTRY.size == ENTRY_DTYPE.itemsize == 40
 
 _ZEROS = bytes(SECTOR)
@@ -110,14 +110,13 @@ def encode_group(
     synced_file: int,
     synced_upto: int,
     now_ms: int,
-    order: int,
 ) -> bytearray:
     """The bytes of one group, `end` of them without the padding."""
     cols_bytes = sum(map(len, columns))
     payload_bytes = end - GROUP.size - ENTRY.size * len(entries) - cols_bytes
     head = GROUP.pack(
         GROUP_MAGIC, 0, file_id, first_lsn, len(entries), cols_bytes, payload_bytes, synced_file,
-        synced_upto, now_ms, order,
+        synced_upto, now_ms,
     )  # fmt: skip
     body = bytearray().join([head, *entries, *columns, *payloads, _ZEROS[: -end % SECTOR]])
     with memoryview(body) as view:
@@ -153,7 +152,6 @@ class Groups:
     payload_at: npt.NDArray[np.int64]
     end: int
     first_lsns: npt.NDArray[np.uint64]
-    orders: npt.NDArray[np.uint64]
     mark: Mark
     damaged: bool
 
@@ -165,8 +163,7 @@ def part_of(groups: Groups, first: int, stop: int) -> Groups:
     return Groups(
         groups.raw, groups.starts[first:stop], groups.frames[inside],
         groups.frame_group[inside] - first, groups.cols_at[inside], groups.payload_at[inside],
-        end_of(groups, stop - 1), groups.first_lsns[first:stop], groups.orders[first:stop],
-        groups.mark, groups.damaged,
+        end_of(groups, stop - 1), groups.first_lsns[first:stop], groups.mark, groups.damaged,
     )  # fmt: skip
 
 
@@ -216,8 +213,7 @@ def scan_groups(raw: bytes, file_id: int, *, beyond_damage: bool = False) -> Gro
     # Bytes behind the end that are not zero, or a valid group there, mean that something was torn.
     damaged = bool(valid[chained:].any()) or any(raw[end : end + SECTOR])
     return Groups(
-        raw, starts[keep], table, group_of, cols_at, payload_at, end, head[keep, 3], head[keep, 8],
-        mark, damaged,
+        raw, starts[keep], table, group_of, cols_at, payload_at, end, head[keep, 3], mark, damaged,
     )  # fmt: skip
 
 

@@ -171,7 +171,6 @@ class Shard:
             synced_file=self.synced.number,
             synced_upto=self.synced.offset,
             now_ms=max(self.clock.wall_ms(), 0),
-            order=self.stats.batches_total,
         )
         try:
             self.current.file.pwrite(group, self.offset)

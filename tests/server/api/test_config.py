@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.servers import environment
 from topics.errors import InvalidRequest
-from topics.server.config import ELSEWHERE, is_loopback, load, setting_fields
+from topics.server.about import ABOUT, settings_table
+from topics.server.config import ELSEWHERE, defaults, is_loopback, load, setting_fields
 
 
 def test_the_defaults_are_safe() -> None:
@@ -120,3 +121,10 @@ def test_a_server_that_may_not_start_says_why(
     assert "top-secret" not in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_every_setting_is_documented() -> None:
+    """To renew the table: print `settings_table(defaults())` into docs/server.md."""
+    assert set(ABOUT) == set(defaults())
+    text = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
+    assert text.endswith(settings_table(defaults()) + "\n")

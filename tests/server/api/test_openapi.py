@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.servers import Client, Served
+from topics.engine.write import RecordInput, WriteRequest
 from topics.server import shapes
 
 
@@ -69,6 +70,18 @@ def test_answers_are_of_the_declared_type(client: Client, topic: str) -> None:
         decoded = msgspec.json.decode(reply.raw, type=kind)
         # Nothing on the wire that the type does not know.
         assert msgspec.to_builtins(decoded) == reply.json, kind
+
+
+def test_the_write_of_the_document_is_the_one_that_is_decoded() -> None:
+    shown = msgspec.structs.fields(shapes.WriteBody)
+    decoded = {field.name: field for field in msgspec.structs.fields(WriteRequest)}
+    assert {field.name: field.default for field in shown} == {
+        name: field.default for name, field in decoded.items()
+    }
+    shown = msgspec.structs.fields(shapes.RecordToWrite)
+    assert {field.name for field in shown} == {
+        field.name for field in msgspec.structs.fields(RecordInput)
+    }
 
 
 def test_it_needs_no_key(locked: Served) -> None:

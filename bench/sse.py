@@ -1,0 +1,119 @@
+"""Watching: how long from a write to its event, and what an idle stream costs.
+
+The readers are a compiled program (`sse_reader.c`): in Python they would be what is measured.
+One more process on a machine of two cores shows in the tail, so nothing else should be running.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.report import Report
+
+WRITES_PER_S = 200
+SECONDS = 5
+IDLE = 2000
+SOURCE = Path(__file__).parent / "sse_reader.c"
+
+
+def run(report: Report) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        print("  no C compiler: the readers can not be built")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        reader = directory / "sse_reader"
+        subprocess.run([compiler, "-O2", "-o", reader, SOURCE], check=True)
+        with served(directory) as (port, _):
+            for watchers, topics in ((100, 1), (1000, 1), (1000, 100)):
+                _latency(report, reader, port, watchers, topics)
+        with served(directory) as (port, pid):
+            _memory(report, port, pid)
+
+
+def _latency(report: Report, reader: Path, port: int, watchers: int, topics: int) -> None:
+    command = [reader, *map(str, (port, watchers, WRITES_PER_S, SECONDS, topics))]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    found = json.loads(done.stdout)
+    name = f"write to event, {watchers} watchers of {topics} topic{'s' * (topics > 1)}"
+    report.add(f"{name}, p50", found["p50_ms"], "ms", "≤ 5" if watchers == 100 else "")
+    report.add(f"{name}, p99", found["p99_ms"], "ms")
+    report.add(f"{name}, events", found["frames_per_s"], "events/s")
+    report.add(f"{name}, missing", found["missing"] + found["repeated"], "records", "≤ 0")
+
+
+def _memory(report: Report, port: int, pid: int) -> None:
+    """Resident memory for each idle stream with its session, kernel buffers aside."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, IDLE + 1000)), hard))
+    client = http.client.HTTPConnection("127.0.0.1", port)
+    _post(client, "/v0/topics/idle", {"records": [{"data": 1}]})
+    streams = [_open(client, port) for _ in range(IDLE // 10)]
+    time.sleep(0.5)
+    before = _resident_bytes(pid)
+    streams += [_open(client, port) for _ in range(IDLE)]
+    time.sleep(0.5)
+    after = _resident_bytes(pid)
+    report.add("memory of an idle event stream", (after - before) / IDLE / 1024, "KiB", "≤ 8")
+    for stream in streams:
+        stream.close()
+
+
+def _post(client: http.client.HTTPConnection, path: str, body: Any) -> Any:
+    client.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    return json.loads(client.getresponse().read())
+
+
+def _open(client: http.client.HTTPConnection, port: int) -> socket.socket:
+    url = _post(client, "/v0/watch", {"topics": {"idle": {"tail": True}}})["stream_url"]
+    stream = socket.create_connection(("127.0.0.1", port))
+    stream.sendall(f"GET {url} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    stream.recv(4096)
+    return stream
+
+
+def _resident_bytes(pid: int) -> int:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def _is_ready(port: int) -> bool:
+    client = http.client.HTTPConnection("127.0.0.1", port)
+    client.request("GET", "/v0/ready")
+    return client.getresponse().status == 200
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[tuple[int, int]]:
+    """A server of its own on a fresh directory: its port and its process."""
+    data, port_file = tempfile.mkdtemp(dir=directory), directory / "port"
+    port_file.unlink(missing_ok=True)
+    flags = ["--port", "0", "--port-file", str(port_file), "--data-dir", data]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "topics", "serve", *flags], stderr=subprocess.DEVNULL
+    )
+    try:
+        while not port_file.exists():
+            time.sleep(0.02)
+        port = int(port_file.read_text())
+        while not _is_ready(port):
+            time.sleep(0.02)
+        yield port, server.pid
+    finally:
+        server.terminate()
+        server.wait(20)
