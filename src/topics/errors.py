@@ -10,6 +10,7 @@
     ├── Conflicting             409 conflict
     │   ├── Incompatible        409 topic_exists_incompatible
     │   ├── NotEmpty            409 topic_not_empty
+    │   ├── CursorRegressed     409 cursor_regressed
     ├── TopicFull               422 topic_full
     ├── Throttled               429 throttled
     ├── NotReady                503 not_ready
@@ -80,6 +81,10 @@ class Incompatible(Conflicting):
 
 class NotEmpty(Conflicting):
     code = "topic_not_empty"
+
+
+class CursorRegressed(Conflicting):
+    code = "cursor_regressed"
 
 
 class TopicFull(TopicsError):

@@ -237,6 +237,36 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class Hold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a cursor keeps from cap and TTL until it has passed: no more, no older than this."""
+
+    max_bytes: int | None = None
+    max_age_ms: int | None = None
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """A reader's place, as it is stored: the last seq it has consumed in one epoch."""
+
+    name: str
+    seq: int
+    epoch: int
+    updated_ts: int
+    hold: Hold | None = None
+
+
+class CursorState(msgspec.Struct, frozen=True, kw_only=True):
+    """A cursor beside its topic. `lag` counts the seqs behind it, all of them in a new epoch."""
+
+    topic: str
+    cursor: str
+    seq: int
+    epoch: int
+    lag: int
+    hold: Hold | None
+    updated_ts: int
+    created: bool = False
+
+
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     epoch: int
@@ -249,6 +279,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_write_ts: int | None
     last_read_ts: int | None
     evict_floor: int
+    cursors: list[CursorState] = []
 
 
 class Range(msgspec.Struct, frozen=True):

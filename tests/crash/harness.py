@@ -147,9 +147,7 @@ class Run:
     def put(self, topic: str, **config: object) -> None:
         self.do(Operation("put", topic, config=config))
 
-    def append(
-        self, topic: str, count: int = 1, *, key: str | None = None, size: int = 0
-    ) -> None:
+    def append(self, topic: str, count: int = 1, *, key: str | None = None, size: int = 0) -> None:
         self.do(Operation("append", topic, self.records(count, size=size), key))
 
     def delete(self, topic: str, *, before: int | None = None, match: str | None = None) -> None:
@@ -388,9 +386,7 @@ class Sweep:
             self._depth = 1
             observer = self.observe
         try:
-            check_image(
-                image, model, ending, run.clock.wall_ms(), run.settings, observer=observer
-            )
+            check_image(image, model, ending, run.clock.wall_ms(), run.settings, observer=observer)
         except Exception as error:
             self.failures.append(f"{where}: {type(error).__name__}: {error}")
             self.last_error = error

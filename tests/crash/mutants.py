@@ -163,7 +163,9 @@ def plant(mutant: Mutant | None, into: Path) -> None:
         return
     path = into / "topics" / mutant.file
     text = path.read_text()
-    assert text.count(mutant.old) == 1, f"{mutant.name}: {text.count(mutant.old)} places to plant it"
+    assert text.count(mutant.old) == 1, (
+        f"{mutant.name}: {text.count(mutant.old)} places to plant it"
+    )
     path.write_text(text.replace(mutant.old, mutant.new))
 
 

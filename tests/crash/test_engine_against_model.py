@@ -7,7 +7,13 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.crash.harness import Run, deterministic
 from topics.testing import CrashPlan
@@ -32,14 +38,19 @@ class EngineAgainstModel(RuleBasedStateMachine):
         finally:
             self.scope.__exit__(None, None, None)
 
-    @rule(topic=TOPICS, count=st.sampled_from((1, 1, 2, 5)), key=KEYS, size=st.sampled_from((0, 300)))
+    @rule(
+        topic=TOPICS, count=st.sampled_from((1, 1, 2, 5)), key=KEYS, size=st.sampled_from((0, 300))
+    )
     def append(self, topic: str, count: int, key: str | None, size: int) -> None:
         self.run.append(topic, count, key=key, size=size)
 
     @rule(writes=st.lists(st.tuples(TOPICS, st.integers(1, 3), KEYS), min_size=2, max_size=5))
     def append_together(self, writes: list[tuple[str, int, str | None]]) -> None:
         self.run.submit(
-            [Operation("append", topic, self.run.records(count), key) for topic, count, key in writes]
+            [
+                Operation("append", topic, self.run.records(count), key)
+                for topic, count, key in writes
+            ]
         )
 
     @rule(
@@ -57,7 +68,11 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def delete_before(self, topic: str, before: int) -> None:
         self.run.delete(topic, before=before)
 
-    @rule(topic=TOPICS, match=st.sampled_from(("x", "y:1", "y:*", "*")), before=st.none() | st.integers(1, 9))
+    @rule(
+        topic=TOPICS,
+        match=st.sampled_from(("x", "y:1", "y:*", "*")),
+        before=st.none() | st.integers(1, 9),
+    )
     def delete_by_tag(self, topic: str, match: str, before: int | None) -> None:
         self.run.delete(topic, match=match, before=before)
 

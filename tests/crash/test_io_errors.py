@@ -148,9 +148,7 @@ def test_a_failing_call_is_typed_and_recoverable(part: int, tally: Callable[...,
 @pytest.mark.full
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("part", range(8))
-def test_every_failing_call_is_typed_and_recoverable(
-    part: int, tally: Callable[..., None]
-) -> None:
+def test_every_failing_call_is_typed_and_recoverable(part: int, tally: Callable[..., None]) -> None:
     sweep(1, part, 8, tally)
 
 

@@ -17,9 +17,15 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 60
 
 
-def search(mutant: Mutant | None, directory: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+def search(
+    mutant: Mutant | None, directory: Path, seconds: float
+) -> subprocess.CompletedProcess[str]:
     plant(mutant, directory / "src")
-    environment = {**os.environ, "PYTHONPATH": f"{directory / 'src'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{directory / 'src'}:{ROOT}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     return subprocess.run(
         [sys.executable, "-m", "tests.crash.subset", str(seconds)],
         cwd=directory, env=environment, capture_output=True, text=True, timeout=280, check=False,

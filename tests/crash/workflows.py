@@ -267,6 +267,7 @@ def sliced_checkpoint(run: Run) -> None:
         # Now and then a write is still on its way while the checkpoint goes on.
         run.submit([write], wait=turn % 2 == 0)
         run.engine.maintain(0)
+        run.sync()
         run.delete("a", match="x") if turn % 3 == 0 else run.append("b", 1)
         run.engine.maintain(0)
     while run.engine.maintain(0):

@@ -125,9 +125,10 @@ class Served:
 
     def __init__(self, directory: Path, *flags: str, script: str = "", **variables: str) -> None:
         self.data_dir = directory / "data"
-        self.port_file = directory / "port"
+        self.port_file = Path(variables.get("TOPICS_PORT_FILE", directory / "port"))
         self.log_file = directory / "log"
-        self.port_file.unlink(missing_ok=True)
+        # What a killed server left there; the new one removes it before it writes its own.
+        self._stale = self.port_file.read_text() if self.port_file.exists() else ""
         own = {
             "TOPICS_PORT": "0",
             "TOPICS_DATA_DIR": str(self.data_dir),
@@ -143,8 +144,10 @@ class Served:
     def _wait_for_port(self) -> int:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                return int(self.port_file.read_text())
+            with contextlib.suppress(FileNotFoundError):
+                text = self.port_file.read_text()
+                if text != self._stale:
+                    return int(text)
             if self.process.poll() is not None:
                 raise RuntimeError(f"the server ended: {self.log()}")
             time.sleep(0.01)

@@ -1,4 +1,10 @@
-"""Involuntary loss: what a cap evicts and what a TTL expires. Nothing here ever brings one back."""
+"""Involuntary loss: what a cap evicts and what a TTL expires. Nothing here ever brings one back.
+
+A cursor's hold keeps records from both. The floor of a topic with holds rises one piece of its
+first block at a time, each cut back to what every hold lets go of (`_until_held`, the one rule).
+How far it gets depends on nothing but the log and the time given, and more of either never makes
+it less: so replay, which looks less often, ends where the live topic ended.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ from bisect import bisect_left
 
 from topics.engine.block import Block, Loader
 from topics.engine.topic import Topic
-from topics.types import EVICTED, EXPIRED
+from topics.types import EVICTED, EXPIRED, Cursor
 
 
 def expire(topic: Topic, now_ms: int, load: Loader) -> bool:
@@ -21,28 +27,50 @@ def expire(topic: Topic, now_ms: int, load: Loader) -> bool:
     last_expired_ts = now_ms - ttl_ms - 1
     if topic.blocks[0].first_ts > last_expired_ts:
         return False
+    if topic.holds:
+        return _expire_held(topic, last_expired_ts, now_ms, load)
     target = topic.floor
     for block in topic.blocks:
-        if block.last_ts <= last_expired_ts:
-            target = block.stop
-            continue
-        if block.first_ts <= last_expired_ts and not block.is_ghost:
-            columns = load(block)
-            if columns is not None:
-                target = block.first + columns.first_after(last_expired_ts)
-        break
+        younger = _first_younger(block, last_expired_ts, load)
+        target = max(target, younger)
+        if younger < block.stop:
+            break
     if target <= topic.floor:
         return False
     topic.raise_floor(target, EXPIRED, load)
     return True
 
 
-def evict(topic: Topic, load: Loader, *, spare_records: int = 0, spare_bytes: int = 0) -> bool:
+def _first_younger(block: Block, ts: int, load: Loader) -> int:
+    """The first seq of a block with a time above `ts`, or the one behind it.
+
+    A block that is out of reach is taken for young as long as one of its records may be.
+    """
+    if block.last_ts <= ts:
+        return block.stop
+    if block.first_ts > ts or block.is_ghost:
+        return block.first
+    columns = load(block)
+    return block.first if columns is None else block.first + columns.first_after(ts)
+
+
+def evict(
+    topic: Topic,
+    load: Loader,
+    *,
+    now_ms: int | None = None,
+    spare_records: int = 0,
+    spare_bytes: int = 0,
+) -> bool:
     """Raises the floor until the live records fit the caps; True when it moved.
 
-    `spare_*` leave room for records that are counted but not there (see recovery).
+    `spare_*` leave room for records that are counted but not there (see recovery). Without
+    `now_ms` holds are as old as the newest record says, which replay knows as well.
     """
     config = topic.config
+    if topic.holds:
+        now_ms = (topic.last_write_ts or 0) if now_ms is None else now_ms
+        return _evict_held(topic, now_ms, load, spare_records, spare_bytes)
     cap_records, cap_bytes = config.cap_records, config.cap_bytes
     moved = False
     if cap_records and topic.live_count + spare_records > cap_records:
@@ -51,11 +79,7 @@ def evict(topic: Topic, load: Loader, *, spare_records: int = 0, spare_bytes: in
     while cap_bytes and topic.live_count and topic.live_bytes + spare_bytes > cap_bytes:
         excess = topic.live_bytes + spare_bytes - cap_bytes
         block = topic.blocks[0]
-        if block.live_bytes <= excess:
-            target = block.stop
-        else:
-            target = topic.floor + _records_of(topic, block, excess, load)
-        topic.raise_floor(target, EVICTED, load)
+        topic.raise_floor(_behind_bytes(topic, block, excess, load), EVICTED, load)
         moved = True
     return moved
 
@@ -103,3 +127,79 @@ def _records_of(topic: Topic, block: Block, excess: int, load: Loader) -> int:
             if excess <= 0:
                 return index + 1 - first
     return block.count - first
+
+
+# -- holds ---------------------------------------------------------------------------------------
+
+
+def _expire_held(topic: Topic, last_expired_ts: int, now_ms: int, load: Loader) -> bool:
+    moved = False
+    while topic.live_count:
+        target = _first_younger(topic.blocks[0], last_expired_ts, load)
+        target = _until_held(topic, target, now_ms, load)
+        if target <= topic.floor:
+            break
+        topic.raise_floor(target, EXPIRED, load)
+        moved = True
+    return moved
+
+
+def _evict_held(
+    topic: Topic, now_ms: int, load: Loader, spare_records: int, spare_bytes: int
+) -> bool:
+    moved = False
+    cap_records, cap_bytes = topic.config.cap_records, topic.config.cap_bytes
+    while topic.live_count:
+        block, target = topic.blocks[0], topic.floor
+        excess = topic.live_count + spare_records - cap_records
+        if cap_records and excess > 0:
+            target = _behind_records(topic, block, excess)
+        excess = topic.live_bytes + spare_bytes - cap_bytes
+        if cap_bytes and excess > 0:
+            target = max(target, _behind_bytes(topic, block, excess, load))
+        target = _until_held(topic, target, now_ms, load, spare_bytes)
+        if target <= topic.floor:
+            break
+        topic.raise_floor(target, EVICTED, load)
+        moved = True
+    return moved
+
+
+def _until_held(topic: Topic, target: int, now_ms: int, load: Loader, spare_bytes: int = 0) -> int:
+    """How far towards `target`, inside the first block, the floor may rise for all the holds."""
+    for cursor in topic.holds:
+        if target <= topic.floor:
+            break
+        target = min(target, _first_kept(topic, cursor, now_ms, load, spare_bytes))
+    return target
+
+
+def _first_kept(topic: Topic, cursor: Cursor, now_ms: int, load: Loader, spare_bytes: int) -> int:
+    """The first seq that a hold keeps, or the one behind the first block.
+
+    It keeps what its reader has not passed, while that is young enough and, together with all
+    that came later, small enough.
+    """
+    hold, block = cursor.hold, topic.blocks[0]
+    assert hold is not None
+    kept = max(topic.floor, topic.place(cursor) + 1)
+    if hold.max_age_ms is not None:
+        kept = max(kept, _first_younger(block, now_ms - hold.max_age_ms - 1, load))
+    if hold.max_bytes is not None:
+        excess = topic.live_bytes + spare_bytes - hold.max_bytes
+        if excess > 0:
+            kept = max(kept, _behind_bytes(topic, block, excess, load))
+    return kept
+
+
+def _behind_records(topic: Topic, block: Block, records: int) -> int:
+    """The seq behind the `records` oldest live records, or behind the first block."""
+    first = topic.floor - block.first
+    return block.first + _index_after(block, first, records)
+
+
+def _behind_bytes(topic: Topic, block: Block, size: int, load: Loader) -> int:
+    """The seq behind the oldest `size` live bytes, or behind the first block."""
+    if block.live_bytes <= size:
+        return block.stop
+    return topic.floor + _records_of(topic, block, size, load)

@@ -30,11 +30,13 @@ from topics.types import (
     SEQ_BASE,
     STATES,
     UNASSIGNED,
+    Cursor,
     Range,
     TopicConfig,
 )
 
 if TYPE_CHECKING:
+    from topics.engine.cursors import Cursors
     from topics.engine.idempotency import Keys
     from topics.engine.tags import TagIndex
 
@@ -48,9 +50,9 @@ Hole = tuple[int, int, int]
 class Topic:
     __slots__ = (
         "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total",
-        "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "dropped",
-        "durability", "epoch", "floor", "gated", "head", "holes", "id", "idle_head",
-        "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
+        "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
+        "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
+        "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
         "live_count", "lost", "name", "next_seq", "pending_bytes", "tags", "unsealed_bytes",
         "unsealed_records", "untagged",
     )  # fmt: skip
@@ -92,6 +94,9 @@ class Topic:
         # Operations of this topic that wait for a sync; later ones must not overtake them.
         self.gated = 0
         self.keys: Keys | None = None
+        self.cursors: Cursors | None = None
+        # Those of the cursors that keep records from cap and TTL.
+        self.holds: tuple[Cursor, ...] = ()
         self.tags: TagIndex | None = None
         self.unsealed_bytes = 0
         self.unsealed_records = 0
@@ -261,6 +266,10 @@ class Topic:
         """Index of the block that holds `seq`, or of the first one behind it."""
         index = bisect_right(self.blocks, seq, key=FIRST) - 1
         return index if index >= 0 and seq < self.blocks[index].stop else index + 1
+
+    def place(self, cursor: Cursor) -> int:
+        """The last seq a cursor has passed; its seq in another epoch says nothing about this one."""
+        return cursor.seq if cursor.epoch == self.epoch else SEQ_BASE - 1
 
     # -- account -----------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     stop = _stop_on_signals()
     steps = Engine.opening(options.data_dir, settings=config.settings, fs=fs)
     next(steps)
+    # The directory is ours: a port file that is still there is that of a server which was killed.
+    _forget_port(options.port_file)
     app = App(config)
     bytes_max = config.settings.max_body_bytes
     limits = HttpLimits(body_bytes_max=bytes_max, message_bytes_max=bytes_max)
@@ -55,9 +57,7 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     finally:
         steps.close()
         app.close()
-        if options.port_file:
-            with contextlib.suppress(OSError):
-                os.unlink(options.port_file)
+        _forget_port(options.port_file)
     LOG.info("stopped")
 
 
@@ -105,3 +105,9 @@ def _write_port(path: str, port: int) -> None:
         os.replace(scratch, path)
     except OSError as error:
         raise TopicsError(f"TOPICS_PORT_FILE can not be written: {error}") from None
+
+
+def _forget_port(path: str) -> None:
+    if path:
+        with contextlib.suppress(OSError):
+            os.unlink(path)

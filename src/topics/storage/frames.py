@@ -45,10 +45,11 @@ FILE = struct.Struct("<8sQIQIIIQ64sQQ")
 
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
+CURSOR = 12
 KIND_NAMES = {
     APPEND: "append", CREATE: "create", CONFIGURE: "configure", DROP: "drop", DELETE: "delete",
     FLOOR: "floor", CEILING: "ceiling", HOLE: "hole", EPOCH: "epoch",
-    RECOVERED: "recovered", MARK: "mark",
+    RECOVERED: "recovered", MARK: "mark", CURSOR: "cursor",
 }  # fmt: skip
 
 assert GROUP.size == 64

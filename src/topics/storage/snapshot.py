@@ -15,7 +15,7 @@ import xxhash
 from topics.errors import CorruptData
 from topics.storage.frames import FORMAT_VERSION, SECTOR, checksum
 from topics.storage.fs import File, Fs, join, opened
-from topics.types import TopicConfig
+from topics.types import Cursor, TopicConfig
 
 MAGIC = b"TOPSNP\x00\x01"
 # magic, checksum of the rest, version, bytes of topics, their checksum, bytes of the summary, its
@@ -46,6 +46,9 @@ class TopicRecord(msgspec.Struct, array_like=True):
     ghosts: list[tuple[int, int, int]]
     account: tuple[int, bytes, bytes] | None
     keys: list[tuple[bytes, int, int, int]]
+    # Frames of cursors up to this version are in them.
+    cursors: list[Cursor] = []
+    cursors_version: int = 0
 
 
 class Snapshot(msgspec.Struct, array_like=True):

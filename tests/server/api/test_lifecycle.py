@@ -80,6 +80,16 @@ def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path) -> None:
         assert served.stop() == 0
 
 
+def test_the_port_file_of_a_killed_server_does_not_mislead(tmp_path: Path) -> None:
+    stale = tmp_path / "stale"
+    stale.write_text("1\n")
+    with Served(tmp_path, TOPICS_PORT="0", TOPICS_PORT_FILE=str(stale)) as served:
+        served.wait_ready()
+        assert stale.read_text() == f"{served.port}\n"
+        served.kill()
+    assert stale.exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_drain_answers_what_is_in_flight(tmp_path: Path, number: signal.Signals) -> None:
     with Served(tmp_path) as served, served.wait_ready().client() as client:
