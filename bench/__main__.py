@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from bench import cold, engine, sse
+from bench import cold, engine, peers, sse
 from bench.report import Report
 
 SUITES = {
     "engine": ("The engine in-process", engine.run),
     "cold": ("Appends beside reads from a cold tier on S3", cold.run),
+    "peers": ("The server beside Redis Streams", peers.run),
     "sse": ("Watching over server-sent events", sse.run),
 }
 

@@ -109,6 +109,8 @@ def served(directory: Path) -> Iterator[tuple[int, int]]:
     )
     try:
         while not port_file.exists():
+            if server.poll() is not None:
+                raise RuntimeError(f"the server ended with {server.returncode}")
             time.sleep(0.02)
         port = int(port_file.read_text())
         while not _is_ready(port):

@@ -185,6 +185,16 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 _RECORDS = msgspec.json.Decoder(list[Record])
 
 
+def records_of(records_json: bytes) -> list[Record]:
+    """The records of a wire array, their data verbatim."""
+    try:
+        return _RECORDS.decode(records_json)
+    except msgspec.DecodeError:
+        found, data = decode_around(_RECORDS, records_json, lambda records: records)
+        pairs = zip(found, data, strict=True)
+        return [msgspec.structs.replace(record, data=raw) for record, raw in pairs]
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of one read. `records_json` is the wire array, rendered once at commit."""
 
@@ -200,12 +210,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> list[Record]:
-        try:
-            return _RECORDS.decode(self.records_json)
-        except msgspec.DecodeError:
-            found, data = decode_around(_RECORDS, self.records_json, lambda records: records)
-            pairs = zip(found, data, strict=True)
-            return [msgspec.structs.replace(record, data=raw) for record, raw in pairs]
+        return records_of(self.records_json)
 
     @property
     def caught_up(self) -> bool:

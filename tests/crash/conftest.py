@@ -57,8 +57,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     totals[name.removeprefix(PREFIX)] += value
     if images:
         terminalreporter.write_line(
-            f"crash sweep: {totals['workflows']} workflows, {totals['crash_points']} mutating calls, "
-            f"{len(images)} distinct crash states, {totals['recoveries']} recoveries, "
+            f"crash sweep: {totals['workflows']} workflows, "
+            f"{totals['crash_points']} mutating calls, {len(images)} distinct crash states, "
+            f"{totals['recoveries']} recoveries, "
             f"{totals['records_checked']} acknowledged records checked; acknowledged fsync records "
             f"lost {totals['lost']}, deleted resurrected {totals['resurrected']}, "
             f"unexplained holes {totals['unexplained']}"

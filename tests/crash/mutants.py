@@ -78,8 +78,8 @@ MUTANTS = (
     ),
     Mutant(
         "crash hole not logged", "engine/recovery.py",
-        "            Op(topic, frames.HOLE, nothing, gated=False, first=first, floor=last, flags=state)",
-        "            Op(topic, frames.HOLE, nothing, gated=False, first=first, floor=0, flags=state)",
+        "frames.HOLE, nothing, gated=False, first=first, floor=last, flags=state)",
+        "frames.HOLE, nothing, gated=False, first=first, floor=0, flags=state)",
     ),
     Mutant(
         "ceiling not written", "engine/ceilings.py",

@@ -22,6 +22,8 @@ from topics.testing.model import Operation
 TOPICS = st.sampled_from("abc")
 CLASSES = st.sampled_from(("fsync", "disk", "memory", "ephemeral"))
 KEYS = st.sampled_from((None, None, "k1", "k2", "k3"))
+MATCHES = st.sampled_from(("x", "y:1", "y:*", "*"))
+SIZES = st.sampled_from((0, 300))
 PLANS = st.sampled_from(CrashPlan.standard())
 
 
@@ -38,9 +40,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         finally:
             self.scope.__exit__(None, None, None)
 
-    @rule(
-        topic=TOPICS, count=st.sampled_from((1, 1, 2, 5)), key=KEYS, size=st.sampled_from((0, 300))
-    )
+    @rule(topic=TOPICS, count=st.sampled_from((1, 1, 2, 5)), key=KEYS, size=SIZES)
     def append(self, topic: str, count: int, key: str | None, size: int) -> None:
         self.run.append(topic, count, key=key, size=size)
 
@@ -68,11 +68,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def delete_before(self, topic: str, before: int) -> None:
         self.run.delete(topic, before=before)
 
-    @rule(
-        topic=TOPICS,
-        match=st.sampled_from(("x", "y:1", "y:*", "*")),
-        before=st.none() | st.integers(1, 9),
-    )
+    @rule(topic=TOPICS, match=MATCHES, before=st.none() | st.integers(1, 9))
     def delete_by_tag(self, topic: str, match: str, before: int | None) -> None:
         self.run.delete(topic, match=match, before=before)
 

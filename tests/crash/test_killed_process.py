@@ -102,6 +102,4 @@ def test_a_process_killed_under_load_loses_nothing_acknowledged(tmp_path: Path) 
                 found.update({record.seq: record.value for record in page.records})
                 cursor = page.next_from_seq
             for seq, number in written.items():
-                assert found.get(seq) == number, (
-                    f"{name}: acknowledged {seq} reads {found.get(seq)}"
-                )
+                assert found.get(seq) == number, f"{name}: {seq} reads {found.get(seq)}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from topics.engine import retention
+from topics.engine import cursors, retention
 from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
 from topics.engine.replay import ConfigureFrame, CreateFrame
@@ -137,4 +137,5 @@ def state_of(topic: Topic) -> TopicState:
         next_seq=topic.head + 1, count=topic.live_count, bytes=topic.live_bytes,
         config=topic.config, last_write_ts=topic.last_write_ts,
         last_read_ts=topic.last_read_ts, evict_floor=topic.evict_floor,
+        cursors=cursors.page(topic),
     )  # fmt: skip

@@ -125,6 +125,7 @@ def capture(topic: Topic) -> TopicRecord:
     held = () if is_resident or topic.keys is None else topic.keys.dump()
     # Nor is the key of a write kept that is still on its way: it may never arrive.
     keys = [key for key in held if key[1] + key[2] - 1 <= topic.head]
+    cursors, version = ([], 0) if topic.cursors is None else topic.cursors.dump()
     return TopicRecord(
         topic.id, topic.name, topic.epoch, topic.config, topic.config_version,
         # An ephemeral topic's records are not kept: its head is, as a ceiling.
@@ -134,6 +135,7 @@ def capture(topic: Topic) -> TopicRecord:
         list(topic.lost), [] if is_resident else list(topic.holes or ()),
         [] if is_resident else ghosts,
         topic.account.dump() if topic.account is not None else None, keys,
+        cursors, version,
     )  # fmt: skip
 
 

@@ -178,34 +178,34 @@ class Core:
 
         The frame is what keeps the floor from going back when the clock does, restarts included.
         """
-        if not topic.config.ttl_ms:
+        if not topic.config.ttl_ms and not topic.holds:
             return
-        before = topic.floor
-        if not retention.expire(topic, self.clock.wall_ms(), self.segments.columns_or_none):
-            return
+        now_ms, load = self.clock.wall_ms(), self.segments.columns_or_none
+        moved = [EXPIRED] if retention.expire(topic, now_ms, load) else []
+        if topic.holds and retention.evict(topic, load, now_ms=now_ms):
+            # A hold has grown too old for what the caps wanted to evict.
+            moved.append(EVICTED)
         self.recount(topic)
         if log and topic.durability != "ephemeral" and self.committer.poison is None:
-            self.log_floor(topic, before)
+            for state in moved:
+                self.log_floor(topic, state)
 
     def evict(self, topic: Topic) -> None:
         """Lets the caps evict. What depended on an estimate of cold bytes is written down."""
         moved = retention.evict(topic, self.segments.columns_or_none)
         self.recount(topic)
         if moved and self.estimates_bytes(topic) and topic.durability != "ephemeral":
-            evicted = dict(topic.lost).get(EVICTED, 0) + 1
-            self.committer.stage(
-                Op(topic, frames.FLOOR, nothing, gated=False, floor=evicted, flags=EVICTED)
-            )
+            self.log_floor(topic, EVICTED)
 
     def estimates_bytes(self, topic: Topic) -> bool:
-        return bool(topic.config.cap_bytes) and self.segments.store is not None
+        is_asked = bool(topic.config.cap_bytes or topic.holds)
+        return is_asked and self.segments.store is not None
 
-    def log_floor(self, topic: Topic, before: int) -> None:
-        if topic.floor == before:
-            return
-        expired = dict(topic.lost).get(EXPIRED, 0) + 1
+    def log_floor(self, topic: Topic, state: int) -> None:
+        """Writes down how far records were lost to `state`."""
+        floor = dict(topic.lost).get(state, 0) + 1
         self.committer.stage(
-            Op(topic, frames.FLOOR, nothing, gated=False, floor=expired, flags=EXPIRED)
+            Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
         )
 
 

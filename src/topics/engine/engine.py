@@ -16,9 +16,8 @@ from typing import Any
 
 from topics.engine import append, catalog, deletes, reading
 from topics.engine.commit import Ticket
-from topics.engine.lifecycle import Lifecycle
+from topics.engine.reader_calls import ReaderCalls
 from topics.engine.reading import View
-from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.engine.write import Batch, Request, decode_write, request_of
 from topics.errors import (
@@ -46,7 +45,7 @@ BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 
 
-class Engine(Lifecycle):
+class Engine(ReaderCalls):
     # -- topics ------------------------------------------------------------------------------
 
     def put_topic(self, name: str, config: catalog.Given = None) -> tuple[TopicConfig, bool]:
@@ -160,15 +159,7 @@ class Engine(Lifecycle):
 
         Options: from_seq, limit, node, include_tags, include_meta, include_data, epoch, bytes_max.
         """
-        while True:
-            try:
-                return self.diff_now(name, **options)
-            except ColdMiss as miss:
-                segments = self.core.segments
-                fetched = list(zip(miss.ahead, segments.fetch(miss.ahead), strict=True))
-                # The first one last: it is needed next, and the cache may be small.
-                for block, columns in reversed(fetched):
-                    segments.admit(block, columns)
+        return self._fetching(lambda: self.diff_now(name, **options))
 
     def diff_now(
         self,
@@ -189,7 +180,7 @@ class Engine(Lifecycle):
             raise InvalidRequest("from_seq must be from 0 to 2^64 - 1")
         topic = self._topic(name)
         core = self.core
-        if topic.config.ttl_ms or core.estimates_bytes(topic):
+        if topic.config.ttl_ms or topic.holds or core.estimates_bytes(topic):
             core.expire(topic)
             core.committer.flush()
         if touch:

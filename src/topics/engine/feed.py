@@ -77,7 +77,7 @@ class Feed:
         if topic.dropped:
             return self._end(frames_max)
         core = self.feeds.engine.core
-        if topic.config.ttl_ms:
+        if topic.config.ttl_ms or topic.holds:
             core.expire(topic)
             core.committer.flush()
         self._look_again()

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from topics.engine import cursors
 from topics.engine.account import Account
 from topics.engine.block import Block, ghost_block
 from topics.engine.core import Core
@@ -16,7 +17,7 @@ from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
 from topics.storage import columns as columns_codec
 from topics.storage.datadir import DataDir
-from topics.storage.fs import join
+from topics.storage.fs import join, opened
 from topics.storage.segment import DEAD, FileBytes, Row
 from topics.storage.snapshot import Snapshot, TopicRecord
 
@@ -74,7 +75,26 @@ def load_snapshot(core: Core) -> Snapshot | None:
     core.next_segment = max(core.next_segment, left.next_segment)
     _clear_away(core.data, left)
     enter_snapshot(core, chosen)
+    _sync_flags(core)
     return chosen.summary
+
+
+def _sync_flags(core: Core) -> None:
+    """Makes the delete flags that were just read durable.
+
+    A process that was killed may have left them in the page cache only, and the frames of those
+    deletes will be trimmed on the strength of them. After a failed sync the cache may show flags
+    that no sync will write: they are written again.
+    """
+    data = core.data
+    for held in core.segments.live.values():
+        if held.is_cold or not held.has_flags:
+            continue
+        with opened(data.fs, join(data.segments, segment.file_name(held.number))) as file:
+            if data.is_poisoned:
+                flags = file.pread(held.info.flag_count, held.info.flags_at)
+                file.pwrite(flags, held.info.flags_at)
+            file.sync()
 
 
 def enter_snapshot(core: Core, chosen: Chosen) -> None:
@@ -162,7 +182,9 @@ def open_segment(core: Core, number: int) -> tuple[Segment, bytes]:
             flags = file.pread(info.flag_count, info.flags_at)
         finally:
             file.close()
-        return core.segments.adopt(info), flags
+        held = core.segments.adopt(info)
+        held.has_flags = DEAD in flags
+        return held, flags
     if data.fs.exists(join(data.segments, cold.file_name(number))):
         info, flags = cold.read(data.fs, data.segments, number)
         return core.segments.adopt(info, is_cold=True), flags
@@ -187,6 +209,7 @@ def enter_topic(
     topic.lost = tuple(tuple(pair) for pair in record.lost)  # type: ignore[misc]
     topic.holes = [tuple(hole) for hole in record.holes] or None  # type: ignore[misc]
     topic.account = Account.load(*record.account) if record.account is not None else None
+    cursors.enter(topic, record.cursors, record.cursors_version)
     if record.keys:
         topic.keys = Keys()
         for digest, first, count, ts in record.keys:

@@ -104,13 +104,13 @@ def page(
     decision = decide(topic, from_seq, epoch=epoch)
     found = collect(topic, decision, view, limit=limit, bytes_max=bytes_max, load_now=load_now)
     return Page(
-        topic=topic.name, epoch=topic.epoch, records_json=_array(found.pieces),
+        topic=topic.name, epoch=topic.epoch, records_json=array_of(found.pieces),
         count=found.count, next_from_seq=found.cursor, head_seq=topic.head,
         earliest_seq=topic.floor, tombstone=decision.tombstone, records_scanned=found.scanned,
     )  # fmt: skip
 
 
-def _array(pieces: list[Payload]) -> bytes:
+def array_of(pieces: list[Payload]) -> bytes:
     """Rendered records as one JSON array; the comma behind the last one makes room for `]`."""
     if not pieces:
         return b"[]"

@@ -198,8 +198,8 @@ class Recovery:
         # Floors that were seen never go back: room is made for what the lost records would have
         # pushed out, as if they had all been there.
         spare = max(topic.ceiling_bytes - topic.bytes_total, 0)
-        load = self.core.segments.columns_or_none
-        if retention.evict(topic, load, spare_records=missing, spare_bytes=spare):
+        load, now_ms = self.core.segments.columns_or_none, self.core.clock.wall_ms()
+        if retention.evict(topic, load, now_ms=now_ms, spare_records=missing, spare_bytes=spare):
             self._log_floor(topic, EVICTED)
         self._hole(topic, topic.ceiling_seq, CRASH)
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from topics.engine import retention
+from topics.engine import cursors, retention
 from topics.engine.core import Core
 from topics.engine.deletes import DeleteFrame, apply_delete
 from topics.engine.idempotency import Keys
@@ -287,6 +287,10 @@ def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     core.next_epoch = max(core.next_epoch, epoch + 1)
 
 
+def _cursor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    cursors.replay(core, topic, payload(groups, index), int(groups.frames["ts"][index]))
+
+
 _HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.CONFIGURE: _configure,
     frames.DROP: _drop,
@@ -295,4 +299,5 @@ _HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.CEILING: _ceiling,
     frames.HOLE: _hole,
     frames.EPOCH: _epoch,
+    frames.CURSOR: _cursor,
 }

@@ -14,7 +14,7 @@ What was lost with a frame besides seqs can not be known: a delete, a drop, a ch
 
 from __future__ import annotations
 
-from topics.engine import retention
+from topics.engine import cursors, retention
 from topics.engine.core import Core
 from topics.engine.inventory import begin_from, enter_topic
 from topics.engine.salvage_log import replay_log
@@ -54,6 +54,8 @@ def _believe(found: Salvage, summary: Snapshot, records: list[TopicRecord]) -> N
                 enter_topic(core, record, [], found.fill)
             continue
         topic.epoch = max(topic.epoch, record.epoch)
+        if topic.cursors is None or topic.cursors.version < record.cursors_version:
+            cursors.enter(topic, record.cursors, record.cursors_version)
         if record.head > topic.head:
             found.lose(topic, topic.head + 1, record.head)
             topic.add_hole(topic.head + 1, record.head, CORRUPTION)
@@ -79,5 +81,8 @@ def _conclude(found: Salvage) -> None:
         if missing:
             # A floor that was seen does not go back: the lost records count as if they were there.
             each = topic.bytes_total // max(topic.head, 1)
-            retention.evict(topic, load, spare_records=missing, spare_bytes=missing * each)
+            retention.evict(
+                topic, load, now_ms=core.clock.wall_ms(), spare_records=missing,
+                spare_bytes=missing * each,
+            )  # fmt: skip
         core.recount(topic)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from topics.engine.block import Block
-from topics.errors import CorruptData
+from topics.errors import CorruptData, StorageError
 from topics.storage import cold as cold_codec
 from topics.storage import segment as codec
 from topics.storage.columns import Columns
@@ -45,6 +45,8 @@ class Segment:
     left: int = 0
     # Indexes into the flag area that are dead in memory but not yet on the disk.
     unflagged: list[int] = field(default_factory=list)
+    # Whether some records were dead on the disk when it was opened.
+    has_flags: bool = False
 
     def release(self, block: Block) -> None:
         self.left -= 1
@@ -108,7 +110,11 @@ class Segments:
         assert block.row is not None
         if segment.is_cold:
             raise ColdMiss(block)
-        columns = codec.read_block(FileBytes(self._file(segment.number)), block.row, segment.number)
+        try:
+            source = FileBytes(self._file(segment.number))
+            columns = codec.read_block(source, block.row, segment.number)
+        except OSError as error:
+            raise StorageError(f"segment {segment.number} can not be read: {error}") from error
         self.admit(block, columns)
         return columns
 
@@ -135,7 +141,10 @@ class Segments:
             raise CorruptData("block has no segment in the cold store")
         name = codec.file_name(segment.number)
         start = rows[0].offset
-        raw = self.store.get_range(name, start, rows[-1].end - start)
+        try:
+            raw = self.store.get_range(name, start, rows[-1].end - start)
+        except OSError as error:
+            raise StorageError(f"cold segment {segment.number} can not be read: {error}") from error
         held = HeldBytes(raw, start)
         return [codec.read_block(held, row, segment.number) for row in rows]
 

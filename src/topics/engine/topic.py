@@ -52,8 +52,8 @@ class Topic:
         "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total",
         "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
-        "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
-        "live_count", "lost", "name", "next_seq", "pending_bytes", "tags", "unsealed_bytes",
+        "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
+        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "tags", "unsealed_bytes",
         "unsealed_records", "untagged",
     )  # fmt: skip
 
@@ -268,7 +268,7 @@ class Topic:
         return index if index >= 0 and seq < self.blocks[index].stop else index + 1
 
     def place(self, cursor: Cursor) -> int:
-        """The last seq a cursor has passed; its seq in another epoch says nothing about this one."""
+        """The last seq a cursor has passed; one of another epoch has passed nothing of this one."""
         return cursor.seq if cursor.epoch == self.epoch else SEQ_BASE - 1
 
     # -- account -----------------------------------------------------------------------------

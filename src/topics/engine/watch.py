@@ -105,7 +105,8 @@ class Cursor:
     """A reader's place in one topic.
 
     `told` is the place behind the last frame; records that are left out in silence may lie between
-    it and `seq`. The next frame begins there, so a reader can see that it missed none. `is_live`: it was told that it is caught up, and nothing since that it is not. `is_fresh`:
+    it and `seq`. The next frame begins there, so a reader can see that it missed none.
+    `is_live`: it was told that it is caught up, and nothing since that it is not. `is_fresh`:
     nothing has been read since it connected, so a gap it meets is one that it brought along.
     """
 

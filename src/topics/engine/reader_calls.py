@@ -1,0 +1,110 @@
+"""The calls of durable readers: named cursors, ranges, the seq of a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from topics.engine import cursors, ranges
+from topics.engine.commit import Ticket
+from topics.engine.lifecycle import Lifecycle
+from topics.engine.ranges import RangePage
+from topics.engine.segments import ColdMiss
+from topics.engine.topic import Topic
+from topics.errors import InvalidRequest
+from topics.types import U64_MAX, CursorState
+
+T = TypeVar("T")
+
+
+class ReaderCalls(Lifecycle):
+    # -- cursors -----------------------------------------------------------------------------
+
+    def put_cursor(self, name: str, cursor: str, **given: Any) -> CursorState:
+        """Sets a reader's place; durable on return.
+
+        Options: seq, epoch, if_absent, reset, hold (a Hold, or None for none any more).
+        """
+        ticket = self.submit_put_cursor(name, cursor, cursors.Given(**given))
+        return self._wait(ticket)  # type: ignore[no-any-return]
+
+    def submit_put_cursor(self, name: str, cursor: str, given: cursors.Given) -> Ticket:
+        self._check_writable()
+        ticket = Ticket()
+        cursors.put(self.core, self._topic(name), cursor, given, ticket)
+        return ticket
+
+    def delete_cursor(self, name: str, cursor: str) -> bool:
+        """Forgets a reader's place; False when there was none. Durable on return."""
+        return self._wait(self.submit_delete_cursor(name, cursor))  # type: ignore[no-any-return]
+
+    def submit_delete_cursor(self, name: str, cursor: str) -> Ticket:
+        self._check_writable()
+        ticket = Ticket()
+        cursors.delete(self.core, self._topic(name), cursor, ticket)
+        return ticket
+
+    def cursor(self, name: str, cursor: str) -> CursorState:
+        """One cursor. Raises NotFound."""
+        return cursors.find(self._topic(name), cursor)
+
+    def cursors(self, name: str) -> list[CursorState]:
+        """All cursors of a topic, in byte order of their names."""
+        return cursors.page(self._topic(name))
+
+    # -- ranges ------------------------------------------------------------------------------
+
+    def range(self, name: str, **options: Any) -> RangePage:
+        """Records and gaps of (from_seq, to_seq] in order; waits for cold reads.
+
+        Options: from_seq, to_seq (the head when absent), epoch, records_max, bytes_max.
+        """
+        return self._fetching(lambda: self.range_now(name, **options))
+
+    def range_now(
+        self,
+        name: str,
+        *,
+        from_seq: int = 0,
+        to_seq: int | None = None,
+        epoch: int | None = None,
+        records_max: int = 0,
+        bytes_max: int = 0,
+    ) -> RangePage:
+        """Like `range`, but raises ColdMiss instead of waiting for the cold store."""
+        ranges.check_bounds(from_seq, to_seq)
+        topic = self._consumed(name)
+        return ranges.read(
+            topic, from_seq, to_seq, epoch=epoch, records_max=records_max, bytes_max=bytes_max,
+            load_now=self.core.segments.columns,
+        )  # fmt: skip
+
+    def seq_at(self, name: str, ts: int) -> tuple[int, int] | None:
+        """Seq and time of the first live record at or after `ts`; None past the head."""
+        return self._fetching(lambda: self.seq_at_now(name, ts))
+
+    def seq_at_now(self, name: str, ts: int) -> tuple[int, int] | None:
+        """Like `seq_at`, but raises ColdMiss instead of waiting for the cold store."""
+        if type(ts) is not int or not 0 <= ts <= U64_MAX:
+            raise InvalidRequest("ts must be milliseconds from 0 to 2^64 - 1")
+        return ranges.seq_at(self._consumed(name), ts, self.core.segments.columns)
+
+    def _consumed(self, name: str) -> Topic:
+        """A topic as it is now, for a read that counts as one."""
+        topic, core = self._topic(name), self.core
+        core.expire(topic)
+        core.committer.flush()
+        topic.last_read_ts = core.clock.wall_ms()
+        return topic
+
+    def _fetching(self, read: Callable[[], T]) -> T:
+        """Repeats a read until nothing of it is missing from the cold store's cache."""
+        while True:
+            try:
+                return read()
+            except ColdMiss as miss:
+                segments = self.core.segments
+                fetched = list(zip(miss.ahead, segments.fetch(miss.ahead), strict=True))
+                # The first one last: it is needed next, and the cache may be small.
+                for block, columns in reversed(fetched):
+                    segments.admit(block, columns)
