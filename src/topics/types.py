@@ -245,8 +245,8 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
 class Hold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a cursor keeps from cap and TTL until it has passed: no more, no older than this."""
 
-    max_bytes: int | None = None
-    max_age_ms: int | None = None
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_age_ms: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):

@@ -142,7 +142,7 @@ def sweep(every: int, part: int, parts: int, tally: Callable[..., None]) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_a_failing_call_is_typed_and_recoverable(part: int, tally: Callable[..., None]) -> None:
-    sweep(11, part, 4, tally)
+    sweep(8, part, 4, tally)
 
 
 @pytest.mark.full

@@ -67,6 +67,7 @@ def bench() -> Bench:
 
 
 def test_higher_comes_first_whatever_was_marked_first(bench: Bench) -> None:
+    """Higher effective priority is served first."""
     for name, base in (("low", -1000), ("middle", 0), ("high", 1000), ("auto", 500)):
         bench.work(name, base=base)
     assert not bench.scheduler.turn()
@@ -74,6 +75,7 @@ def test_higher_comes_first_whatever_was_marked_first(bench: Bench) -> None:
 
 
 def test_equals_are_served_in_turn(bench: Bench) -> None:
+    """Tasks of one band share it by turns."""
     for name in ("a", "b"):
         bench.work(name, left=2 * QUANTUM_FRAMES)
     while bench.scheduler.turn():
@@ -82,6 +84,7 @@ def test_equals_are_served_in_turn(bench: Bench) -> None:
 
 
 def test_marking_twice_is_marking_once(bench: Bench) -> None:
+    """A task waits once however often it is marked, and can be marked again when served."""
     task = bench.work("a")
     bench.scheduler.mark(task)
     assert (bench.wakes, len(bench.scheduler)) == (1, 1)
@@ -102,6 +105,7 @@ def test_a_turn_is_bounded(bench: Bench) -> None:
 
 
 def test_a_task_without_work_left_is_forgotten(bench: Bench) -> None:
+    """A forgotten task is not served."""
     task = bench.work("a")
     bench.scheduler.forget(task)
     assert not bench.scheduler.turn()
@@ -121,6 +125,7 @@ def test_the_lowest_is_served_while_the_highest_never_ends(bench: Bench) -> None
 
 
 def test_shares_follow_the_bands(bench: Bench) -> None:
+    """Under constant load each band gets twice the share of the one below it."""
     for name, base in (("high", 1000), ("low", -1000)):
         bench.work(name, base=base, left=10**9)
     for _ in range(500):
@@ -130,6 +135,7 @@ def test_shares_follow_the_bands(bench: Bench) -> None:
 
 
 def test_waiting_raises_a_task_above_what_comes_later(bench: Bench) -> None:
+    """Priority grows while a task waits, until it comes first."""
     old = bench.work("old", base=-400)
     bench.clock.advance(9000)
     bench.scheduler.tick()
@@ -140,6 +146,7 @@ def test_waiting_raises_a_task_above_what_comes_later(bench: Bench) -> None:
 
 
 def test_every_priority_has_a_band() -> None:
+    """Bands are ordered like priorities and cover all of them."""
     bands = [band_of(p) for p in range(-1100, 2101)]
     assert bands == sorted(bands)
     assert (bands[0], bands[-1]) == (0, BANDS - 1)
@@ -162,6 +169,7 @@ def press(pressure: Pressure, level: float, ticks: int = 1) -> None:
     ],
 )
 def test_each_measure_alone_is_enough(measured: dict[str, int]) -> None:
+    """Loop lag, log queue and ready set each raise pressure by themselves."""
     pressure = Pressure()
     for _ in range(100):
         pressure.measure(**measured)
@@ -169,6 +177,7 @@ def test_each_measure_alone_is_enough(measured: dict[str, int]) -> None:
 
 
 def test_one_late_turn_is_no_pressure() -> None:
+    """A single pause refuses nobody and is forgotten."""
     pressure = Pressure()
     pressure.measure(lag_ms=3 * LAG_MS_MAX, wal_frames=0, ready=0)
     assert not pressure.is_pacing
@@ -178,6 +187,7 @@ def test_one_late_turn_is_no_pressure() -> None:
 
 
 def test_latency_then_pacing_then_refusal() -> None:
+    """Pressure costs latency first, then coalescing, then refusals."""
     pressure = Pressure()
     steps = []
     for level in (0.3, 0.7, 1.2):
@@ -187,6 +197,7 @@ def test_latency_then_pacing_then_refusal() -> None:
 
 
 def test_what_has_priority_is_refused_last() -> None:
+    """Below twice the limit only topics without priority are refused, with a time to retry."""
     pressure = Pressure()
     pressure.refuse("write", -5)
     press(pressure, 1.2)
@@ -215,6 +226,7 @@ def test_low_bands_are_paced_and_told_so(bench: Bench) -> None:
 
 
 def test_who_is_alone_is_not_paced(bench: Bench) -> None:
+    """Pacing gives way to higher bands; without any it takes nothing from the lower."""
     press(bench.scheduler.pressure, 0.7)
     bench.work("low", base=-1000, left=10**9)
     for _ in range(10):

@@ -97,6 +97,7 @@ def world() -> World:
 
 
 def test_readers_who_look_alike_share_what_was_rendered(watching: Watching) -> None:
+    """A frame is serialised once for all readers at the same place with the same view."""
     alike = [Reader(watching, "t") for _ in range(3)]
     tagged = Reader(watching, "t", include_tags=True)
     watching.turn()
@@ -121,6 +122,7 @@ def test_a_record_that_was_deleted_is_shown_to_nobody_any_more(watching: Watchin
 
 
 def test_a_turn_serves_a_bounded_number_of_readers(watching: Watching) -> None:
+    """A turn ends at its budget, and what is written meanwhile joins the frames of who waits."""
     readers = [Reader(watching, "t") for _ in range(3 * TURN_FRAMES_MAX)]
     watching.turn()
     watching.world.fill("t", 1)
@@ -138,6 +140,7 @@ def test_a_turn_serves_a_bounded_number_of_readers(watching: Watching) -> None:
 
 
 def test_a_reader_goes_on_where_it_was(watching: Watching) -> None:
+    """A subscription that pauses keeps its cursors, and resumes without loss or repetition."""
     reader = Reader(watching, "t")
     watching.world.fill("t", 2)
     watching.turn()
@@ -153,6 +156,7 @@ def test_a_reader_goes_on_where_it_was(watching: Watching) -> None:
 
 
 def test_one_who_leaves_and_returns_within_a_turn_gets_nothing_twice(watching: Watching) -> None:
+    """Leaving and returning before being served delivers everything once."""
     reader = Reader(watching, "t")
     watching.world.fill("t", 1)
     reader.detach()
@@ -165,6 +169,7 @@ def test_one_who_leaves_and_returns_within_a_turn_gets_nothing_twice(watching: W
 
 
 def test_a_reader_that_takes_nothing_keeps_its_place(watching: Watching) -> None:
+    """A full sink holds up nobody else, and goes on from its own place when it drains."""
     reader, other = Reader(watching, "t"), Reader(watching, "t")
     watching.turn()
     reader.is_writable = False
@@ -179,6 +184,7 @@ def test_a_reader_that_takes_nothing_keeps_its_place(watching: Watching) -> None
 
 
 def test_a_dropped_topic_is_told_to_those_who_did_not_listen_too(watching: Watching) -> None:
+    """Every reader of a dropped topic is told so, and of the new instance when it comes back."""
     reader, deaf = Reader(watching, "t"), Reader(watching, "t")
     watching.world.fill("t", 2)
     watching.turn()
@@ -200,6 +206,7 @@ def test_a_dropped_topic_is_told_to_those_who_did_not_listen_too(watching: Watch
 
 
 def test_a_topic_leaves_no_trace_when_its_last_reader_does(watching: Watching) -> None:
+    """Without readers a topic has no feed and nothing to be scheduled."""
     readers = [Reader(watching, "t", is_strong=True) for _ in range(3)]
     watching.world.fill("t", 1)
     readers[1].is_writable = False
@@ -236,6 +243,7 @@ def test_a_strong_reader_sees_what_is_durable(world: World, durability: str) -> 
 
 
 def test_a_strong_reader_that_connects_waits_for_what_is_on_its_way(watching: Watching) -> None:
+    """A strong reader is shown nothing that is not known to be durable."""
     watching.world.fill("t", 3)
     watching.world.engine.sync()
     watching.world.fill("t", 2)
@@ -250,6 +258,7 @@ def test_a_strong_reader_that_connects_waits_for_what_is_on_its_way(watching: Wa
 
 @pytest.mark.parametrize("durability", ["fsync", "ephemeral"])
 def test_where_published_is_all_there_is_strong_is_eventual(world: World, durability: str) -> None:
+    """Of class fsync and ephemeral a strong reader sees records once they are published."""
     world.engine.put_topic("t", {"durability": durability})
     watching = Watching(world)
     strong = Reader(watching, "t", is_strong=True)
@@ -260,6 +269,7 @@ def test_where_published_is_all_there_is_strong_is_eventual(world: World, durabi
 
 
 def test_a_gap_beyond_what_is_durable_waits_with_it(world: World) -> None:
+    """A strong reader is not told of a loss beyond the durable head before that is reached."""
     world.engine.put_topic("t", {"cap_records": 2})
     world.engine.sync()
     watching = Watching(world)
@@ -309,6 +319,7 @@ def test_a_read_from_the_cold_store_keeps_nobody_waiting(watching: Watching) -> 
 
 
 def test_what_can_not_be_read_ends_its_reader(watching: Watching) -> None:
+    """Damaged records are told as a failure and never passed over."""
     watching.world.fill("t", 1)
 
     def load_now(_block: Any) -> Any:

@@ -130,12 +130,12 @@ def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
     return True, ticket
 
 
-def state_of(topic: Topic) -> TopicState:
+def state_of(topic: Topic, *, with_cursors: bool = True) -> TopicState:
     """A topic as it stands; the caller has expired it to now before."""
     return TopicState(
         topic=topic.name, epoch=topic.epoch, head_seq=topic.head, earliest_seq=topic.floor,
         next_seq=topic.head + 1, count=topic.live_count, bytes=topic.live_bytes,
         config=topic.config, last_write_ts=topic.last_write_ts,
         last_read_ts=topic.last_read_ts, evict_floor=topic.evict_floor,
-        cursors=cursors.page(topic),
+        cursors=cursors.page(topic) if with_cursors else [],
     )  # fmt: skip

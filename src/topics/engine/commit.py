@@ -307,6 +307,7 @@ class ThreadSyncer(Syncer):
         self._stopping = False
         self._wake = {id(shard): threading.Event() for shard in shards}
         self._dirty = {id(shard): threading.Event() for shard in shards}
+        self._asked = {id(shard): 0 for shard in shards}
         self._synced = threading.Condition()
         self._threads = [
             threading.Thread(target=self._run, args=(shard,), name=f"topics-sync-{shard.index}")
@@ -317,6 +318,8 @@ class ThreadSyncer(Syncer):
             thread.start()
 
     def kick(self, shard: Shard) -> None:
+        # Counted before the event: one that is cleared unseen is still noticed behind the sync.
+        self._asked[id(shard)] += 1
         self._wake[id(shard)].set()
         self._dirty[id(shard)].set()
 
@@ -340,12 +343,19 @@ class ThreadSyncer(Syncer):
 
     def _run(self, shard: Shard) -> None:
         wake, dirty = self._wake[id(shard)], self._dirty[id(shard)]
+        seen = 0
         while not self._stopping:
             dirty.wait()
             wake.wait(self._interval_s)
             wake.clear()
             dirty.clear()
+            # Read in front of the sync: who asks later is not covered by it and asks again.
+            asked = self._asked[id(shard)]
             shard.sync()
+            if asked == seen and shard.poison is None:
+                # Nobody waits: the interpreter is left to those who work.
+                continue
+            seen = asked
             with self._synced:
                 self._synced.notify_all()
             self._notify()

@@ -77,13 +77,13 @@ class Engine(ReaderCalls):
         self._check_open()
         return self.core.names.page([prefix], after=after, limit=limit)
 
-    def state(self, name: str, *, touch: bool = True) -> TopicState:
+    def state(self, name: str, *, touch: bool = True, cursors: bool = True) -> TopicState:
         topic = self._topic(name)
         self.core.expire(topic)
         if touch:
             topic.last_read_ts = self.core.clock.wall_ms()
         self.core.committer.flush()
-        return catalog.state_of(topic)
+        return catalog.state_of(topic, with_cursors=cursors)
 
     # -- writing -----------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Reads of one topic that are kept for readers at the same place.
 SHARED_MAX = 256
+# Readers that one call looks at, also when none of them has anything to be told.
+LOOKS_MAX = 2000
 # Classes whose records are readable before they are durable.
 EARLY = frozenset({"disk", "memory"})
 
@@ -82,7 +84,9 @@ class Feed:
             core.committer.flush()
         self._look_again()
         count = size = 0
-        while count < frames_max and size < bytes_max:
+        for _ in range(LOOKS_MAX):
+            if count >= frames_max or size >= bytes_max:
+                break
             cursor = self._next()
             if cursor is None:
                 self.shared = self.caught_up = None

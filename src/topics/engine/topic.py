@@ -53,8 +53,8 @@ class Topic:
         "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
         "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "tags", "unsealed_bytes",
-        "unsealed_records", "untagged",
+        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "tags",
+        "unsealed_bytes", "unsealed_records", "untagged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:

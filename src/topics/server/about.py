@@ -19,7 +19,7 @@ ABOUT = {
     "max_sse_connections_per_key": "Those of one key; 0 for any number.",
     "max_watch_topics": "Topics in one watch.",
     "session_ttl_ms": "How long a watch session outlives its stream.",
-    "buffer_grace_ms": "How long a full stream may stay full before records are skipped.",
+    "buffer_grace_ms": "A stream full for longer is told its losses as `from_seq_too_old`.",
     "slow_consumer_timeout_ms": "After how long a stream that is not read is closed.",
     "drain_notice_ms": "How long readiness is denied before the door closes.",
     "drain_ms": "How long requests in flight may take at the end.",

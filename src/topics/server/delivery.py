@@ -172,9 +172,11 @@ class Delivery:
         self.now_s = now_s = loop.time()
         if not driver.is_ready:
             return
-        core = driver.engine.core
+        core, lag_s = driver.engine.core, now_s - self._due_s
+        self._due_s = max(self._due_s + TICK_S, now_s + TICK_S / 2)
+        self._timer = loop.call_at(self._due_s, self._run)
         self.pressure.measure(
-            lag_ms=(now_s - self._due_s) * 1000,
+            lag_ms=lag_s * 1000,
             wal_frames=sum(len(e.staged) + len(e.waiting) for e in core.committer.lanes),
             ready=len(self.scheduler),
         )
@@ -184,8 +186,6 @@ class Delivery:
             self.feeds.tick()
             self._look_after_slow()
         self._beat()
-        self._due_s = max(self._due_s + TICK_S, now_s + TICK_S / 2)
-        self._timer = loop.call_at(self._due_s, self._run)
 
     def keep_alive(self, outlet: Outlet) -> None:
         """Heartbeats from now on, for as long as the outlet is open."""

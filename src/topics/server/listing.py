@@ -74,7 +74,7 @@ class Listing:
         )
         topics = []
         for name in names[:size]:
-            state = engine.state(name, touch=touch)
+            state = engine.state(name, touch=touch, cursors=False)
             topics.append(
                 TopicSummary(
                     topic=name, head_seq=state.head_seq, earliest_seq=state.earliest_seq,

@@ -34,6 +34,31 @@ class Family:
 
 
 @dataclass(slots=True)
+class Pairs:
+    """One metric with two labels: samples of (first value, second value, number)."""
+
+    name: str
+    kind: str
+    about: str
+    labels: tuple[str, str]
+    samples: list[tuple[str, str, float]]
+
+    def text(self) -> Iterable[str]:
+        yield f"# HELP {self.name} {self.about}"
+        yield f"# TYPE {self.name} {self.kind}"
+        first, second = self.labels
+        for one, other, number in self.samples:
+            labels = f'{first}="{_escaped(one)}",{second}="{_escaped(other)}"'
+            yield f"{self.name}{{{labels}}} {_number(number)}"
+
+    def json(self) -> Any:
+        nested: dict[str, dict[str, float]] = {}
+        for one, other, number in self.samples:
+            nested.setdefault(one, {})[other] = number
+        return nested
+
+
+@dataclass(slots=True)
 class Histogram:
     """A distribution; `counts` has one more entry than `edges`, for what is above them all."""
 
@@ -65,7 +90,7 @@ class Histogram:
             yield _number(edge), below
 
 
-Metric = Family | Histogram
+Metric = Family | Pairs | Histogram
 
 
 def one(name: str, kind: str, about: str, value: float) -> Family:

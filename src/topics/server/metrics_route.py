@@ -23,6 +23,7 @@ from topics.server.metrics import (
     Family,
     Histogram,
     Metric,
+    Pairs,
     as_json,
     as_text,
     one,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from topics.server.app import App
 
 TOPICS_MAX = 1000
+CURSORS_MAX = 1000
 SLICE_TOPICS = 4000
 
 
@@ -145,6 +147,15 @@ class MetricsRoute:
             "topics_topic_metrics_truncated", "gauge",
             "Whether there are more topics than are shown one by one.", is_cut,
         )  # fmt: skip
+        lags = list(islice(_lags(shown), CURSORS_MAX + 1))
+        yield Pairs(
+            "topics_cursor_lag", "gauge", "Seqs between a cursor and the head.",
+            ("topic", "cursor"), lags[:CURSORS_MAX],
+        )  # fmt: skip
+        yield one(
+            "topics_cursor_metrics_truncated", "gauge",
+            "Whether there are more cursors than are shown one by one.", len(lags) > CURSORS_MAX,
+        )  # fmt: skip
 
     def _log(self) -> Iterator[Metric]:
         app = self._app
@@ -174,3 +185,10 @@ class MetricsRoute:
             "topics_wal_fsync_latency_us", "How long syncs of the log took, in microseconds.",
             SYNC_EDGES_US, stats.sync_counts, stats.sync_us_sum,
         )  # fmt: skip
+
+
+def _lags(topics: list[Topic]) -> Iterator[tuple[str, str, float]]:
+    for topic in topics:
+        if topic.cursors is not None:
+            for cursor in topic.cursors.standing.values():
+                yield topic.name, cursor.name, topic.head - topic.place(cursor)

@@ -116,9 +116,9 @@ def _successes(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
             "content": content,
         }
     for status, (content_type, about) in route.others.items():
-        answers[str(status)] = {"description": about}
+        answer = answers.setdefault(str(status), {"description": about})
         if content_type:
-            answers[str(status)]["content"] = {content_type: {"schema": {"type": "string"}}}
+            answer.setdefault("content", {})[content_type] = {"schema": {"type": "string"}}
     return answers
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from topics.server.cursor_routes import CursorRoutes
 from topics.server.listing import Listing
 from topics.server.metrics_route import MetricsRoute
 from topics.server.openapi import Document
 from topics.server.probes import Probes
+from topics.server.range_routes import RangeRoutes
 from topics.server.read_routes import ReadRoutes
 from topics.server.record_routes import RecordRoutes
 from topics.server.topic_routes import TopicRoutes
@@ -20,6 +22,6 @@ if TYPE_CHECKING:
     from topics.server.app import App, Part
 
 PARTS: list[Callable[[App], Part]] = [
-    TopicRoutes, Listing, WriteRoute, ReadRoutes, RecordRoutes, WatchRoutes, WsRoutes, Probes,
+    TopicRoutes, Listing, WriteRoute, ReadRoutes, RangeRoutes, RecordRoutes, CursorRoutes, WatchRoutes, WsRoutes, Probes,
     MetricsRoute, Document,
 ]  # fmt: skip

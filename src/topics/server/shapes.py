@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.types import U64, ConfigInput, TopicConfig, TopicType
+from topics.engine.ranges import Gap
+from topics.types import U64, ConfigInput, Hold, TopicConfig, TopicType
 
 Epoch = Annotated[
     str, msgspec.Meta(pattern="^[0-9]{1,20}$", description="The instance of a topic, decimal.")
@@ -64,7 +65,60 @@ class DeleteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     match: str | tuple[Literal["tag"], Literal["Eq", "Glob"], str] | None = None
 
 
+class CursorInput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Where a reader stands. Without `seq` or `hold` those of the cursor stay; null ends a hold."""
+
+    seq: U64 | None = None
+    epoch: str | None = None
+    if_absent: bool = False
+    reset: bool = False
+    hold: Hold | UnsetType | None = UNSET
+
+
+class RangeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    from_seq: U64 = 0
+    to_seq: U64 | None = None
+    max_bytes: U64 = 0
+    max_records: U64 = 0
+    epoch: str | None = None
+    format: Literal["json", "arrow"] = "json"
+
+
 # -- answers -------------------------------------------------------------------------------------
+
+
+class CursorEntry(msgspec.Struct, kw_only=True):
+    cursor: str
+    seq: int
+    epoch: Epoch
+    lag: int
+    hold: Hold | None
+    updated_ts: int
+
+
+class CursorBody(msgspec.Struct, kw_only=True):
+    topic: str
+    cursor: str
+    seq: int
+    epoch: Epoch
+    lag: int
+    created: bool | UnsetType = UNSET
+    hold: Hold | None
+    updated_ts: int
+    performance: Performance
+
+
+class CursorList(msgspec.Struct, kw_only=True):
+    topic: str
+    cursors: list[CursorEntry]
+    performance: Performance
+
+
+class CursorDeleted(msgspec.Struct, kw_only=True):
+    topic: str
+    cursor: str
+    deleted: bool
+    performance: Performance
 
 
 class QueueCounts(msgspec.Struct, kw_only=True):
@@ -94,6 +148,7 @@ class TopicStateBody(msgspec.Struct, kw_only=True):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    cursors: list[CursorEntry] = []
     performance: Performance
 
 
@@ -161,6 +216,24 @@ class DiffPage(msgspec.Struct, kw_only=True):
     caught_up: bool
     tombstone: TombstoneBody | None
     lag: int
+    epoch: Epoch
+    performance: Performance
+
+
+class RangeAnswer(msgspec.Struct, kw_only=True):
+    topic: str
+    records: list[RecordBody]
+    gaps: list[Gap]
+    next_from_seq: int
+    complete: bool
+    epoch: Epoch
+    performance: Performance
+
+
+class SeqAt(msgspec.Struct, kw_only=True):
+    topic: str
+    seq: int | None
+    ts: int | None
     epoch: Epoch
     performance: Performance
 

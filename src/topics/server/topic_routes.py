@@ -12,6 +12,7 @@ from topics.engine.commit import Ticket
 from topics.server.auth import ADMIN, DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
+from topics.server.cursor_routes import entry_of
 from topics.server.errors import response_to
 from topics.server.message import PENDING, Answer, Response
 from topics.server.routes import Parameter, Route
@@ -90,6 +91,7 @@ class TopicRoutes:
                     state.config, consumed_ms=state.last_read_ts, now_ms=self._app.clock.wall_ms()
                 ),
                 last_write_ts=state.last_write_ts, last_read_ts=state.last_read_ts,
+                cursors=[entry_of(cursor) for cursor in state.cursors],
                 performance=call.performance(),
             )
         )  # fmt: skip

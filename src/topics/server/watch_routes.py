@@ -133,7 +133,7 @@ class WatchRoutes:
         for name, given in body.topics.items():
             if is_lenient and name not in self._app.engine.core.by_name:
                 continue
-            state = self._app.engine.state(name)
+            state = self._app.engine.state(name, touch=False)
             wanted = given or WatchTopic()
             if name in cursor:
                 seq, epoch = cursor[name]

@@ -185,7 +185,7 @@ class Connection:
         look = look_of(body, self._app)
         places, told = {}, {}
         for name, given in wanted.items():
-            state = self._app.engine.state(check_name(name))
+            state = self._app.engine.state(check_name(name), touch=False)
             places[name] = place_of(given or WatchTopic(), state)
             told[name] = watched(places[name][0], state)
         self._send({"op": "subscribed", "topics": told}, body.request_id)

@@ -95,7 +95,12 @@ class Judge:
                 require(dropped, f"{name}: the topic is gone")
                 self.model.topics.pop(name, None)
                 continue
-            self.model.topics[name] = self._topic(name, before, operations)
+            after = self._topic(name, before, operations)
+            # The time of a record that was lost is lost with it; times go on from what is there.
+            after.last_ts = self.engine.core.by_name[name].last_ts
+            times = [entry.ts for entry in after.entries if entry.state == "live"]
+            require(after.last_ts >= max(times, default=0), f"{name}: time went back")
+            self.model.topics[name] = after
         self.model.in_flight.clear()
 
     def _topic(
