@@ -246,6 +246,7 @@ def test_a_full_disk_leaves_a_cursor_where_it_was(world: World) -> None:
         world.engine.put_cursor("t", "c", seq=2)
     assert world.engine.cursors("t") == before
     world.disk.capacity_bytes = None
+    assert world.engine.put_cursor("t", "c", seq=1).seq == 1
     world.restart("kill")
     assert world.engine.cursors("t") == before
 

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World, explained, gap, seqs
+from topics.engine.checkpoint import take
 from topics.errors import InvalidRequest, TopicFull
 from topics.types import Hold
 
@@ -244,6 +245,26 @@ def test_an_append_costs_the_holds_and_not_what_they_hold(world: World) -> None:
         world.fill("t", 1)
         costs.append(Counted.looked)
     assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_what_a_snapshot_has_seen_lets_go_of_nothing_again(world: World, how: Ending) -> None:
+    """The end of an earlier hold, replayed, does not reach what a later one keeps."""
+    world.fill("first", 3)
+    world.engine.put_topic("t", {"cap_records": 2, "durability": "fsync"})
+    world.engine.put_cursor("t", "c", seq=0, hold=LONG)
+    world.fill("t", 6)
+    taking = take(world.engine.core)
+    next(taking)
+    world.engine.delete_cursor("t", "c")
+    world.engine.put_cursor("t", "c", seq=4, hold=LONG)
+    world.fill("t", 6)
+    for _ in taking:
+        pass
+    before = world.look("t")
+    assert before.seqs == tuple(range(5, 13))
+    world.restart(how)
+    assert world.look("t") == before
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -229,6 +229,6 @@ def test_who_is_alone_is_not_paced(bench: Bench) -> None:
     """Pacing gives way to higher bands; without any it takes nothing from the lower."""
     press(bench.scheduler.pressure, 0.7)
     bench.work("low", base=-1000, left=10**9)
-    for _ in range(10):
+    for _ in range(20):
         bench.scheduler.turn()
     assert len(bench.log) > 30

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -134,6 +135,34 @@ def test_a_turn_serves_a_bounded_number_of_readers(watching: Watching) -> None:
     assert all(reader.seqs == [1, 2] for reader in readers)
     assert readers[0].events.count("record") == 2
     assert readers[-1].events.count("record") == 1
+
+
+def test_topics_are_served_by_their_effective_priority(world: World) -> None:
+    """Manual before automatic, and one that has waited long enough before either."""
+    for name, config in (("low", {"priority": -300}), ("auto", {}), ("high", {"priority": 900})):
+        world.engine.put_topic(name, config)
+    watching = Watching(world)
+    readers = {name: Reader(watching, name) for name in ("low", "auto", "high")}
+    watching.turn()
+    order: list[str] = []
+    for name, reader in readers.items():
+        reader.deliver = partial(_note, order, name)  # type: ignore[method-assign]
+    for name in readers:
+        world.fill(name, 1)
+    watching.turn()
+    assert order == ["high", "auto", "low"]
+    order.clear()
+    world.fill("low", 1)
+    world.clock.advance(10_000)
+    watching.scheduler.tick()
+    world.fill("auto", 1)
+    watching.turn()
+    assert order == ["low", "auto"]
+
+
+def _note(order: list[str], name: str, _cursor: Cursor, _frames: Sequence[Frame]) -> int:
+    order.append(name)
+    return 1
 
 
 # -- coming and going ------------------------------------------------------------------------------

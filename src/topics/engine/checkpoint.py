@@ -256,11 +256,14 @@ def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[No
     yield from core.in_background(lambda: finished.append(writer.finish()))
     del run.unfinished[writer.number]
     held = core.segments.adopt(finished[0])
+    # Kept until every piece has its block: the first ones may be let go of meanwhile.
+    held.left += 1
     for index, piece in enumerate(pieces):
         if not piece.topic.dropped:
             _switch(core, piece, held.number)
         if index % 256 == 255:
             yield
+    held.left -= 1
     if held.left == 0:
         core.segments.discard(held)
 

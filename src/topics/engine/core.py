@@ -182,8 +182,7 @@ class Core:
             return
         now_ms, load = self.clock.wall_ms(), self.segments.columns_or_none
         moved = [EXPIRED] if retention.expire(topic, now_ms, load) else []
-        if topic.holds and retention.evict(topic, load, now_ms=now_ms):
-            # A hold has grown too old for what the caps wanted to evict.
+        if topic.holds and retention.let_go(topic, now_ms, load):
             moved.append(EVICTED)
         self.recount(topic)
         if log and topic.durability != "ephemeral" and self.committer.poison is None:

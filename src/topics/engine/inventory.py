@@ -111,8 +111,14 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
         for row in held.info.rows:
             dead = flags[row.flag_at : row.flag_at + row.count]
             rows[row.topic_id].append((held, row, dead))
+    opened_now = list(core.segments.live.values())
+    for held in opened_now:
+        # Kept until every topic is there: the first one may already be done with its part.
+        held.left += 1
     for record in chosen.records:
         enter_topic(core, record, rows.pop(record.id, []))
+    for held in opened_now:
+        held.left -= 1
     discard_unused(core)
 
 

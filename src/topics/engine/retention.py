@@ -132,6 +132,15 @@ def _records_of(topic: Topic, block: Block, excess: int, load: Loader) -> int:
 # -- holds ---------------------------------------------------------------------------------------
 
 
+def let_go(topic: Topic, now_ms: int, load: Loader) -> bool:
+    """Evicts what holds kept from the caps and have become too old for; True when it moved."""
+    if not topic.live_count:
+        return False
+    # Only what was kept: estimates of cold bytes are no reason to evict on a read.
+    is_kept = _until_held(topic, topic.floor + 1, topic.last_write_ts or 0, load) <= topic.floor
+    return is_kept and evict(topic, load, now_ms=now_ms)
+
+
 def _expire_held(topic: Topic, last_expired_ts: int, now_ms: int, load: Loader) -> bool:
     moved = False
     while topic.live_count:

@@ -22,7 +22,7 @@ from topics.errors import Throttled
 from topics.types import clamp
 
 TICK_MS = 50
-TURN_FRAMES_MAX = 256
+TURN_FRAMES_MAX = 128
 TURN_BYTES_MAX = 1024 * 1024
 # What one task may take before it is another's turn.
 QUANTUM_FRAMES = 64
@@ -35,9 +35,9 @@ PRIORITY_LOW, PRIORITY_HIGH = -1000, 2000
 TICK_ENTRIES_MAX = 256
 
 # Pressure of 1 is where each of these alone begins to refuse.
-LAG_MS_MAX = 400
+LAG_MS_MAX = 1000
 WAL_FRAMES_MAX = 100_000
-READY_MAX = 50_000
+READY_MAX = 100_000
 # From here on low bands are paced.
 PACED_FROM = 0.5
 REFUSED_FROM = 1.0

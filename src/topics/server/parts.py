@@ -22,6 +22,6 @@ if TYPE_CHECKING:
     from topics.server.app import App, Part
 
 PARTS: list[Callable[[App], Part]] = [
-    TopicRoutes, Listing, WriteRoute, ReadRoutes, RangeRoutes, RecordRoutes, CursorRoutes, WatchRoutes, WsRoutes, Probes,
-    MetricsRoute, Document,
+    TopicRoutes, Listing, WriteRoute, ReadRoutes, RangeRoutes, RecordRoutes, CursorRoutes,
+    WatchRoutes, WsRoutes, Probes, MetricsRoute, Document,
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""POST …/range: everything of a range of seqs, as JSON or Arrow. GET …/seq-at: the seq of a time."""
+"""POST …/range: all of a range of seqs, as JSON or Arrow. GET …/seq-at: the seq of a time."""
 
 from __future__ import annotations
 

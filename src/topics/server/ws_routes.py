@@ -15,15 +15,15 @@ import msgspec
 
 from topics.engine.commit import Ticket
 from topics.engine.watch import Cursor, Frame, Subscription
-from topics.engine.write import decode_write, invalid_json
+from topics.engine.write import decode_write
 from topics.errors import InvalidRequest, OutcomeUnknown, Poisoned, Throttled, TopicsError
 from topics.server.auth import ADMIN, READ, WRITE, Key
 from topics.server.call import Call
 from topics.server.errors import LOG
 from topics.server.message import PENDING, Answer
 from topics.server.routes import Route
+from topics.server.sessions import ADVICE_S
 from topics.server.watch_routes import (
-    LookBody,
     WatchTopic,
     check_topic_count,
     look_of,
@@ -31,8 +31,18 @@ from topics.server.watch_routes import (
     watched,
 )
 from topics.server.websocket import WebSocket
-from topics.surrogates import decode_around, has_surrogates
-from topics.types import U64, Appended, check_name
+from topics.server.ws_commands import (
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    RequestId,
+    Subscribe,
+    Unsubscribe,
+    decode,
+    head_of,
+    publish_of,
+    write_body,
+)
+from topics.types import Appended, check_name
 
 if TYPE_CHECKING:
     from topics.server.app import App
@@ -43,53 +53,6 @@ PENDING_MAX = 1024
 TRY_AGAIN = 1013
 GOING_AWAY = 1001
 
-RequestId = str | int | None
-_WRITE_FIELDS = ("node", "idempotency_key", "create", "config", "disable_backpressure")
-
-
-class Head(msgspec.Struct):
-    """What every command has; the rest of it is decoded when it is known what it is."""
-
-    op: str
-    request_id: RequestId = None
-
-
-class Subscribe(LookBody, kw_only=True, forbid_unknown_fields=True):
-    op: str
-    request_id: RequestId = None
-    topic: str | None = None
-    from_seq: U64 = 0
-    tail: bool = False
-    epoch: str | None = None
-    topics: dict[str, WatchTopic | None] | None = None
-
-
-class Unsubscribe(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    op: str
-    request_id: RequestId = None
-    topic: str | None = None
-    topics: list[str] | None = None
-
-
-class Publish(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An envelope: the write in it is decoded by what decodes every other write."""
-
-    op: str
-    request_id: RequestId = None
-    topic: str
-    return_seqs: bool = True
-    data: msgspec.Raw = msgspec.field(name="records")
-    node: msgspec.Raw = msgspec.Raw(b"")
-    idempotency_key: msgspec.Raw = msgspec.Raw(b"")
-    create: msgspec.Raw = msgspec.Raw(b"")
-    config: msgspec.Raw = msgspec.Raw(b"")
-    disable_backpressure: msgspec.Raw = msgspec.Raw(b"")
-
-
-_HEAD = msgspec.json.Decoder(Head)
-_SUBSCRIBE = msgspec.json.Decoder(Subscribe)
-_UNSUBSCRIBE = msgspec.json.Decoder(Unsubscribe)
-_PUBLISH = msgspec.json.Decoder(Publish)
 _ENCODER = msgspec.json.Encoder()
 _OPS = {
     event: b'{"op":"%b",' % event.replace("-", "_").encode()
@@ -125,7 +88,9 @@ class WsRoutes:
 class Connection:
     """One WebSocket: its subscriptions, one for each topic, and its publishes on their way."""
 
-    __slots__ = ("_app", "_delivery", "_key", "_pending", "_socket", "_topics", "sent_s")
+    __slots__ = (
+        "_advised_s", "_app", "_delivery", "_key", "_pending", "_socket", "_topics", "sent_s",
+    )  # fmt: skip
 
     # The protocol's own pings keep the connection alive.
     heartbeat_s = 3600.0
@@ -136,6 +101,7 @@ class Connection:
         self._key: Key | None = call.key
         self._topics: dict[str, Subscription] = {}
         self._pending = 0
+        self._advised_s = 0.0
         self.sent_s = self._delivery.now_s
         self._socket = WebSocket(call.request, self._received)
         self._socket.on_close = self._closed
@@ -150,14 +116,14 @@ class Connection:
             if isinstance(message, bytes):
                 raise InvalidRequest("commands are JSON text messages, not binary")
             text = message.encode()
-            head = _head_of(text)
+            head = head_of(text)
             request_id = head.request_id
             if head.op == "subscribe":
-                self._subscribe(_decode(_SUBSCRIBE, text))
+                self._subscribe(decode(SUBSCRIBE, text))
             elif head.op == "publish":
                 self._publish(text)
             elif head.op == "unsubscribe":
-                self._unsubscribe(_decode(_UNSUBSCRIBE, text))
+                self._unsubscribe(decode(UNSUBSCRIBE, text))
             elif head.op == "ping":
                 self._send({"op": "pong"}, request_id)
             else:
@@ -220,11 +186,11 @@ class Connection:
 
     def _publish(self, text: bytes) -> None:
         began_s = perf_counter()
-        body = _publish_of(text)
+        body = publish_of(text)
         name = body.topic
         self._authorize(WRITE, (name,))
         app, key = self._app, self._key
-        request = decode_write(_write_body(body), app.settings)
+        request = decode_write(write_body(body), app.settings)
         if request.config is not None and name not in app.engine.core.by_name:
             self._authorize(ADMIN, ())
         if self._pending >= PENDING_MAX:
@@ -257,7 +223,9 @@ class Connection:
             self._send_error(ticket.error, request_id)
             return
         done: Appended = ticket.result
-        log = self._app.engine.core.committer
+        core = self._app.engine.core
+        log, topic = core.committer, core.by_name.get(done.topic)
+        is_durable = topic is not None and topic.config.durable
         answer: dict[str, Any] = {
             "op": "ack", "topic": done.topic, "first_seq": done.first_seq,
             "last_seq": done.last_seq, "head_seq": done.head_seq, "count": done.count,
@@ -268,7 +236,8 @@ class Connection:
         answer["performance"] = {
             "server_total_ms": round((perf_counter() - began_s) * 1000, 3),
             "wal_append_ms": round(log.write_s * 1000, 3),
-            "fsync_ms": round(log.sync_s * 1000, 3),
+            # A topic that does not wait for the disk may share the sync of one that does.
+            "fsync_ms": round(log.sync_s * 1000, 3) if is_durable else 0.0,
         }
         self._send(answer, request_id)
 
@@ -310,7 +279,9 @@ class Connection:
         return size
 
     def paced(self, name: str, retry_after_ms: int) -> None:
-        if self._socket.is_writable:
+        now_s = self._delivery.now_s
+        if now_s - self._advised_s >= ADVICE_S and self._socket.is_writable:
+            self._advised_s = now_s
             detail = {"retry_after_ms": retry_after_ms, "topics": [name]}
             self._send_error(Throttled("paced under CPU pressure", **detail), None)
 
@@ -353,45 +324,3 @@ class Connection:
         for name in list(self._topics):
             self._leave(name)
         self._delivery.leave(self._key)
-
-
-def _decode(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
-    try:
-        return decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise invalid_json(error) from None
-
-
-def _head_of(text: bytes) -> Head:
-    try:
-        return _HEAD.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        if isinstance(error, RecursionError) or not has_surrogates(text):
-            raise invalid_json(error) from None
-    # Only a publish may carry what text can not: see `_publish_of`.
-    body = _publish_of(text)
-    return Head(body.op, body.request_id)
-
-
-def _publish_of(text: bytes) -> Publish:
-    try:
-        return _PUBLISH.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        if isinstance(error, RecursionError) or not has_surrogates(text):
-            raise invalid_json(error) from None
-    try:
-        body, (records,) = decode_around(_PUBLISH, text, lambda found: [found])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise invalid_json(error) from None
-    body.data = records
-    return body
-
-
-def _write_body(body: Publish) -> bytes:
-    """The body that the same write would have over HTTP."""
-    parts = [b'{"records":', body.data]
-    for field in _WRITE_FIELDS:
-        raw: msgspec.Raw = getattr(body, field)
-        if len(memoryview(raw)):
-            parts += [b',"%b":' % field.encode(), raw]
-    return b"".join([*map(bytes, parts), b"}"])

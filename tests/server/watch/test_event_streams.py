@@ -6,6 +6,7 @@ connection: the session knows what was sent, the reader's last id says what was 
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import time
@@ -382,20 +383,22 @@ def test_heartbeats_fill_silence_and_nothing_else(client: Client, topic: str) ->
     with stream(client, {topic: {}}, heartbeat_ms=1) as events:
         last = events.until("caught-up")[-1].id
         began = time.time()
-        events.wait_for_comment(3)
+        events.wait_for_comment(8)
         at, comment = events.comments[-1]
         word, ms = comment.split()
         assert word == "hb"
-        assert abs(int(ms) / 1000 - at) < 0.5
+        assert abs(int(ms) / 1000 - at) < 2
         # The shortest interval is a second.
-        assert 0.9 < at - began < 1.9
+        assert 0.9 < at - began < 5
         assert events.last_id == last
-        count = len(events.comments)
+        count, times = len(events.comments), [time.time()]
         for number in range(6):
             client.write(topic, number)
             events.next("record")
+            times.append(time.time())
             time.sleep(0.25)
-        assert len(events.comments) == count
+        longest_s = max(b - a for a, b in itertools.pairwise(times))
+        assert len(events.comments) == count or longest_s > 0.9
 
 
 def test_data_goes_through_as_it_was_written(client: Client, topic: str) -> None:
@@ -414,7 +417,7 @@ def test_curl_sees_the_same(client: Client, topic: str) -> None:
     session = watch(client, {topic: {}})
     url = f"http://127.0.0.1:{client.port}{session['stream_url']}"
     done = subprocess.run(
-        ["curl", "-sN", "--max-time", "1", url], capture_output=True, text=True, check=False
+        ["curl", "-sN", "--max-time", "1.5", url], capture_output=True, text=True, check=False
     )
     assert done.returncode == 28
     retry, heartbeat, record, live = done.stdout.strip().split("\n\n")

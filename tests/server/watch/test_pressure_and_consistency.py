@@ -101,3 +101,28 @@ def test_a_strong_reader_gets_everything_on_an_idle_server(
     # Again, with nothing written since.
     with stream(client, {topic: {}}, consistency="strong") as events:
         assert events.until("caught-up")[0].data["to_seq"] == 5
+
+
+def test_a_backlog_in_the_cold_store_is_streamed_like_any_other(tmp_path: Path) -> None:
+    """While blocks are fetched beside the loop, live readers of the same topic go on."""
+    variables = {
+        "TOPICS_COLD_DIR": str(tmp_path / "cold"), "TOPICS_HOT_BYTES": "0",
+        "TOPICS_RESIDENT_BYTES": "0", "TOPICS_BLOCK_CACHE_BYTES": "1",
+        "TOPICS_OWN_SEGMENT_BYTES": "1",
+    }  # fmt: skip
+    with inside(tmp_path / "data", **variables) as served, served.client() as client:
+        for _ in range(10):
+            client.write("t", *["x" * 1000] * 200)
+        served.run(lambda: served.app.engine.checkpoint())
+        blocks = served.app.engine.core.by_name["t"].blocks
+        served.wait_until(
+            lambda: all(block.segment and block.segment.is_cold for block in list(blocks))
+        )
+        with stream(client, {"t": {}}) as events, stream(client, {"t": {"tail": True}}) as live:
+            live.until("caught-up")
+            client.write("t", "new")
+            assert live.next("record").data["to_seq"] == 2001
+            seqs: list[int] = []
+            while len(seqs) < 2001:
+                seqs += [r["$seq"] for r in events.next("record").data["records"]]
+        assert seqs == list(range(1, 2002))

@@ -18,7 +18,7 @@ from tests.server.watch.conftest import stream, watch
 from tests.support.servers import Client, Inside, Served, inside
 from tests.support.streams import EventSource, Refused, Socket
 
-TTL_MS = 300
+TTL_MS = 500
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_a_session_with_a_stream_never_is(few: Client) -> None:
         few.write("t", 2)
         assert events.next("record")
     # Its time begins when its stream ends.
-    time.sleep(TTL_MS / 2000)
+    time.sleep(TTL_MS / 5000)
     with EventSource(few.port, session["stream_url"]) as events:
         assert events.next().name == "caught-up"
 
