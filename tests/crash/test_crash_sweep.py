@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.harness import SETTINGS, Run, Sweep
+from tests.crash.harness import SETTINGS, Run, Sweep, deterministic
 from tests.crash.random_workload import random_workflow, settings_of
 from tests.crash.workflows import WORKFLOWS
 from topics.testing import CrashPlan
@@ -56,6 +56,44 @@ def test_a_workload_that_failed_before_passes(
     sweep = Sweep(CrashPlan.standard()[::3], every=2, random_plans=1, nested_every=80)
     sweep.run(random_workflow(seed, 25), settings_of(seed), seed=seed)
     report(sweep, tally, tally_images)
+
+
+@pytest.mark.parametrize("path", sorted(SEEDS.glob("history-*.json")), ids=lambda p: p.stem)
+def test_a_history_that_failed_before_passes(path: Path) -> None:
+    """Histories with restarts of every kind that once broke a promise."""
+    kept = json.loads(path.read_text())
+    run_history(kept["seed"], kept["length"])
+
+
+@pytest.mark.slow
+def test_random_histories_keep_every_promise() -> None:
+    for seed in range(10_000, 10_060):
+        run_history(seed, 60)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("part", range(2))
+def test_very_many_random_histories_keep_every_promise(part: int, deadline: float) -> None:
+    seed = 20_000 + part
+    failed: list[str] = []
+    while time.monotonic() < deadline:
+        try:
+            run_history(seed, 60)
+        except Exception as error:
+            kept = json.dumps({"seed": seed, "length": 60}) + "\n"
+            (SEEDS / f"history-{seed}.json").write_text(kept)
+            failed.append(f"seed {seed}: {error}"[:2000])
+        seed += 2
+    print(f"random histories: {(seed - 20_000) // 2} seeds in part {part}")
+    assert not failed, "\n".join(failed)
+
+
+def run_history(seed: int, length: int) -> None:
+    with deterministic(seed):
+        run = Run(seed=seed, settings=settings_of(seed))
+        random_workflow(seed, length)(run)
+        run.verify()
 
 
 @pytest.mark.full

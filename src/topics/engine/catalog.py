@@ -84,8 +84,8 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
     core.expire(topic)
     if before == "ephemeral" != config.durability:
         write_account(core, topic)
-    version = topic.config_version + 1
-    topic.config_version = version
+    # Not the topic's own before the config is: a snapshot taken meanwhile has the old of both.
+    topic.version_staged = version = max(topic.config_version, topic.version_staged) + 1
     topic.durability = config.durability
     payload = _ENCODER.encode(ConfigureFrame(config, version))
 
@@ -93,7 +93,9 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
         topic.durability = before
 
     def apply() -> None:
-        topic.config = config
+        if topic.dropped:
+            return
+        topic.config, topic.config_version = config, version
         # Durable up to here; the next write of class disk promises anew.
         topic.ceiling_seq = topic.head
         topic.ask_seq = topic.ask_bytes = 0

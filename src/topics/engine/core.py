@@ -114,6 +114,7 @@ class Core:
         for block in topic.blocks:
             topic.release(block)
         topic.blocks = []
+        topic.live_count = topic.live_bytes = 0
         self.live_bytes -= topic.counted_bytes
         self.idempotency_keys -= len(topic.keys or ())
         self.open_topics.pop(topic.id, None)
@@ -121,6 +122,9 @@ class Core:
 
     def recount(self, topic: Topic) -> None:
         """Carries a change of a topic's live bytes into the total of the instance."""
+        if topic.dropped:
+            # Something of it was still on its way.
+            return
         self.live_bytes += topic.live_bytes - topic.counted_bytes
         topic.counted_bytes = topic.live_bytes
 

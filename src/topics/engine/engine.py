@@ -140,7 +140,8 @@ class Engine(ReaderCalls):
 
     def delete(self, name: str, *, before_seq: int | None = None, match: object = None) -> Deleted:
         """Removes existing records for good: below a seq, by tag, or both. Silent for readers."""
-        return self._wait(self.submit_delete(name, before_seq=before_seq, match=match))  # type: ignore[no-any-return]
+        ticket = self.submit_delete(name, before_seq=before_seq, match=match)
+        return self._wait(ticket)  # type: ignore[no-any-return]
 
     def submit_delete(self, name: str, *, before_seq: object, match: object) -> Ticket:
         self._check_writable()

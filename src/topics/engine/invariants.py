@@ -22,7 +22,7 @@ from topics.engine.block import Block
 from topics.engine.core import Core
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import CorruptData
+from topics.errors import CorruptData, StorageError
 from topics.storage.columns import Columns
 from topics.types import SEQ_BASE, Record
 
@@ -107,7 +107,7 @@ def _block(core: Core, topic: Topic, block: Block, scan: Scan) -> Iterator[Findi
     except ColdMiss:
         scan.is_whole = False
         return
-    except (CorruptData, OSError) as error:
+    except (StorageError, OSError) as error:
         scan.is_whole = False
         yield "block_damaged", f"{_name(block)}: {error}"
         return

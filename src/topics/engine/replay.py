@@ -80,6 +80,10 @@ class Replay:
                 # The class may change with it, and what was lost is judged by the class.
                 self.finish_deferred(topic_id)
             elif topic is not None and self._defers(topic, kind):
+                if kind == frames.EPOCH:
+                    # Not later: recovery hands out new epochs before the deferred are applied.
+                    newest = int(table["first"][first:stop].max())
+                    self.core.next_epoch = max(self.core.next_epoch, newest + 1)
                 self.deferred.setdefault(topic_id, []).append((groups, first, stop))
                 continue
             self.apply(topic_id, kind, groups, first, stop)

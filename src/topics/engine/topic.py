@@ -54,7 +54,7 @@ class Topic:
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
         "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "tags",
-        "unsealed_bytes", "unsealed_records", "untagged",
+        "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -65,6 +65,7 @@ class Topic:
         # The class that operations submitted from now on belong to.
         self.durability = config.durability
         self.config_version = 1
+        self.version_staged = 1
         self.next_seq = SEQ_BASE
         self.head = SEQ_BASE - 1
         self.floor = SEQ_BASE

@@ -11,7 +11,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 import numpy as np
@@ -182,6 +182,13 @@ def _is_finite(value: Any) -> bool:
     return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
 
 
+def is_full(
+    records: list[RecordInput] | list[PlainRecord],
+) -> TypeGuard[list[RecordInput]]:
+    """Records of one request are all of one type."""
+    return type(records[0]) is RecordInput
+
+
 class Batch:
     """A checked write that only waits for its first seq and its time."""
 
@@ -201,12 +208,11 @@ class Batch:
         self.tags: list[str | None] | None = None
         self.nodes: list[str | None] | None = None
         self.metas: list[bytes] | None = None
-        full = [record for record in records if type(record) is RecordInput]
-        if full:
-            self.tags = _texts("tag", [r.tag for r in full], settings.max_tag_bytes)
-            own = [node if r.node is None else r.node for r in full]
+        if is_full(records):
+            self.tags = _texts("tag", [r.tag for r in records], settings.max_tag_bytes)
+            own = [node if r.node is None else r.node for r in records]
             self.nodes = _texts("node", own, settings.max_node_bytes)
-            self.metas = _metas([r.meta for r in full], settings)
+            self.metas = _metas([r.meta for r in records], settings)
         elif node is not None:
             self.nodes = _texts("node", [node] * len(records), settings.max_node_bytes)
 

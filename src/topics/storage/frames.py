@@ -56,6 +56,8 @@ assert GROUP.size == 64
 assert ENTRY.size == ENTRY_DTYPE.itemsize == 40
 
 _ZEROS = bytes(SECTOR)
+# Groups from this size on are written without being put together first.
+SPLIT_BYTES = 64 * 1024
 
 checksum = xxhash.xxh3_64_intdigest
 
@@ -112,16 +114,29 @@ def encode_group(
     synced_upto: int,
     now_ms: int,
 ) -> bytearray:
-    """The bytes of one group, `end` of them without the padding."""
+    """The bytes of one group, `end` of them without the padding.
+
+    A large group comes without its payloads, which the caller writes behind it: copying them costs
+    more than another call. What stands in the padding does not matter.
+    """
     cols_bytes = sum(map(len, columns))
     payload_bytes = end - GROUP.size - ENTRY.size * len(entries) - cols_bytes
     head = GROUP.pack(
         GROUP_MAGIC, 0, file_id, first_lsn, len(entries), cols_bytes, payload_bytes, synced_file,
         synced_upto, now_ms,
     )  # fmt: skip
-    body = bytearray().join([head, *entries, *columns, *payloads, _ZEROS[: -end % SECTOR]])
+    if end < SPLIT_BYTES:
+        body = bytearray().join([head, *entries, *columns, *payloads, _ZEROS[: -end % SECTOR]])
+        with memoryview(body) as view:
+            struct.pack_into("<Q", body, 8, checksum(view[16:end]))
+        return body
+    body = bytearray().join([head, *entries, *columns])
+    running = xxhash.xxh3_64()
     with memoryview(body) as view:
-        struct.pack_into("<Q", body, 8, checksum(view[16:end]))
+        running.update(view[16:])
+    for payload in payloads:
+        running.update(payload)
+    struct.pack_into("<Q", body, 8, running.intdigest())
     return body
 
 

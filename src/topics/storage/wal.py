@@ -172,19 +172,22 @@ class Shard:
             synced_upto=self.synced.offset,
             now_ms=max(self.clock.wall_ms(), 0),
         )
+        size = frames.padded(length)
         try:
             self.current.file.pwrite(group, self.offset)
+            if len(group) < length:
+                self._write_behind(payloads, self.offset + len(group))
         except OSError as error:
             self._unwrite(error)
             raise self._failed(error) from error
         with self.lock:
-            self.offset += len(group)
+            self.offset += size
         self.lsn += len(entries)
         self.unmarked = True
         stats = self.stats
         stats.frames_total += len(entries)
         stats.batches_total += 1
-        stats.bytes_written_total += len(group)
+        stats.bytes_written_total += size
         stats.is_full = False
         self.write_s = self.clock.monotonic_s() - began
         return self.position
@@ -203,6 +206,11 @@ class Shard:
         except OSError as second:
             self.poison = second
             raise Poisoned(f"write to the write-ahead log failed: {second}") from second
+
+    def _write_behind(self, payloads: list[bytes], offset: int) -> None:
+        for payload in payloads:
+            self.current.file.pwrite(payload, offset)
+            offset += len(payload)
 
     def _make_room(self, length: int, may_use_reserve: bool) -> None:
         left = self.current.capacity - self.offset

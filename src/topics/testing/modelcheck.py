@@ -121,7 +121,7 @@ class Judge:
         elif epoch != before.epoch:
             self._check_new_epoch(before, operations)
             self._fresh_epoch(name, epoch)
-            if "ephemeral" in self._classes(before, operations):
+            if seen.config.durability == "ephemeral":
                 return self._restarted(before, seen)
             return self._any_prefix(before, seen, operations)
         else:
