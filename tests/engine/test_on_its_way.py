@@ -52,6 +52,7 @@ def test_a_config_acknowledged_during_a_checkpoint_survives_a_kill(world: World)
 
 
 def test_a_write_on_its_way_does_not_count_once_its_topic_is_dropped(world: World) -> None:
+    """The bytes of the instance are those of the topics there are."""
     delay_syncs(world)
     write = world.engine.submit_append("t", request_of([{"data": 1}]))
     world.engine.flush()
@@ -63,6 +64,7 @@ def test_a_write_on_its_way_does_not_count_once_its_topic_is_dropped(world: Worl
 
 
 def test_a_config_on_its_way_does_no_harm_once_its_topic_is_dropped(world: World) -> None:
+    """Every ticket ends, and the topic stays gone."""
     delay_syncs(world)
     _, _, put = world.engine.submit_put("t", {"durability": "fsync", "cap_records": 1, "ttl_ms": 5})
     world.engine.flush()
