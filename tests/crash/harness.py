@@ -36,7 +36,8 @@ NODES = (None, "n1", None, "n2")
 def deterministic(seed: int) -> Iterator[None]:
     """File ids from the seed."""
     before = wal.secrets
-    wal.secrets = SimpleNamespace(randbits=random.Random(seed).getrandbits)  # type: ignore[assignment]
+    drawn = random.Random(seed).getrandbits
+    wal.secrets = SimpleNamespace(randbits=drawn)  # type: ignore[assignment]
     try:
         yield
     finally:

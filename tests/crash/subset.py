@@ -16,9 +16,9 @@ from topics.testing import CrashPlan
 
 FOUND = 3
 ORDER = (
-    "append_fsync", "append_disk", "all_classes", "caps", "delete_after_seal", "ghosts",
-    "drop_and_recreate", "checkpoints", "restarts", "relocation", "sliced_checkpoint",
-    "long_tail", "configure", "pipelined", "ttl", "idle", "rotation", "delete_before_seal",
+    "append_fsync", "append_disk", "all_classes", "caps", "delete_after_seal", "relocation",
+    "sliced_checkpoint", "ghosts", "drop_and_recreate", "checkpoints", "restarts", "long_tail",
+    "configure", "pipelined", "ttl", "idle", "rotation", "delete_before_seal",
 )  # fmt: skip
 PLANS = [
     plan for plan in CrashPlan.standard()

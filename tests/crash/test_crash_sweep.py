@@ -53,7 +53,7 @@ def test_a_workload_that_failed_before_passes(
 ) -> None:
     """Every failing seed of the long tier is kept and run again."""
     seed = json.loads(path.read_text())["seed"]
-    sweep = Sweep(CrashPlan.standard()[::3], every=2, random_plans=1, nested_every=80)
+    sweep = Sweep([PLANS["random-sectors"], PLANS["suffix"]], random_plans=1, kills=False)
     sweep.run(random_workflow(seed, 25), settings_of(seed), seed=seed)
     report(sweep, tally, tally_images)
 

@@ -266,7 +266,8 @@ def sliced_checkpoint(run: Run) -> None:
         write = Operation("append", "a", run.records(1), f"s{turn}")
         # Now and then a write is still on its way while the checkpoint goes on.
         run.submit([write], wait=turn % 2 == 0)
-        run.engine.maintain(0)
+        for _ in range(40 if turn == 1 else 1):
+            run.engine.maintain(0)
         run.sync()
         run.delete("a", match="x") if turn % 3 == 0 else run.append("b", 1)
         run.engine.maintain(0)
@@ -322,7 +323,7 @@ def disk_full(run: Run) -> None:
     run.append("b", 4)
     run.checkpoint()
     run.disk.capacity_bytes = run.disk.used_bytes()
-    for turn in range(12):
+    for turn in range(9):
         for name in "ab":
             run.do(Operation("append", name, run.records(1, size=800), f"{name}{turn}"))
     run.delete("a", match="x")
@@ -330,7 +331,7 @@ def disk_full(run: Run) -> None:
     run.verify()
     run.disk.capacity_bytes = None
     for name in "ab":
-        run.do(Operation("append", name, run.records(1), f"{name}11"))
+        run.do(Operation("append", name, run.records(1), f"{name}8"))
     run.append("b", 2)
     run.checkpoint()
 

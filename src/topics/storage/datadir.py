@@ -42,8 +42,10 @@ class DataDir:
             write_atomically(self.fs, self.root, "FORMAT", text.encode())
             return
         self.check_format()
-        # A process that was killed may have left names here that no sync has covered yet.
-        self.fs.sync_dir(self.root)
+        # A process that was killed may have left names that no sync has covered yet: what is read
+        # from here on, and built upon, is to be durable.
+        for path in (self.root, self.wal, self.segments, self.snapshots):
+            self.fs.sync_dir(path)
 
     def check_format(self) -> None:
         raw = read_all(self.fs, join(self.root, "FORMAT"))
