@@ -52,9 +52,9 @@ class Topic:
         "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total",
         "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
-        "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
-        "live_count", "lost", "name", "next_seq", "pending_bytes", "tags", "unsealed_bytes",
-        "unsealed_records", "untagged",
+        "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
+        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "resident_upto",
+        "tags", "unsealed_bytes", "unsealed_records", "untagged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -105,6 +105,8 @@ class Topic:
         self.counted_bytes = 0
         # Blocks whose tags are not in the index yet.
         self.untagged: list[Block] | None = None
+        # Records up to here were written while the topic was ephemeral: the log has none of them.
+        self.resident_upto = 0
         self.dropped = False
 
     # -- floors ------------------------------------------------------------------------------
@@ -268,7 +270,7 @@ class Topic:
         return index if index >= 0 and seq < self.blocks[index].stop else index + 1
 
     def place(self, cursor: Cursor) -> int:
-        """The last seq a cursor has passed; its seq in another epoch says nothing about this one."""
+        """The last seq a cursor has passed; its seq in another epoch says nothing of this one."""
         return cursor.seq if cursor.epoch == self.epoch else SEQ_BASE - 1
 
     # -- account -----------------------------------------------------------------------------
@@ -276,7 +278,7 @@ class Topic:
     def explain(self, first: int, last: int) -> Iterator[Range]:
         """Disjoint, ordered, covering every seq of [first, last]."""
         merged: list[int] | None = None
-        for low, high, state in self._states(first, last):
+        for low, high, state in self.states(first, last):
             if merged is not None and merged[2] == state:
                 merged[1] = high
                 continue
@@ -286,7 +288,8 @@ class Topic:
         if merged is not None:
             yield Range(merged[0], merged[1], STATES[merged[2]])
 
-    def _states(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    def states(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Runs (first, last, state) in order; neighbours may have the same state."""
         if first < SEQ_BASE:
             yield first, min(last, SEQ_BASE - 1), UNASSIGNED
         if self.account is not None and first < self.floor:
