@@ -11,6 +11,7 @@ from topics.server.openapi import Document
 from topics.server.probes import Probes
 from topics.server.read_routes import ReadRoutes
 from topics.server.record_routes import RecordRoutes
+from topics.server.router_routes import RouterRoutes
 from topics.server.topic_routes import TopicRoutes
 from topics.server.watch_routes import WatchRoutes
 from topics.server.write_route import WriteRoute
@@ -20,6 +21,6 @@ if TYPE_CHECKING:
     from topics.server.app import App, Part
 
 PARTS: list[Callable[[App], Part]] = [
-    TopicRoutes, Listing, WriteRoute, ReadRoutes, RecordRoutes, WatchRoutes, WsRoutes, Probes,
-    MetricsRoute, Document,
+    TopicRoutes, Listing, WriteRoute, ReadRoutes, RecordRoutes, RouterRoutes, WatchRoutes,
+    WsRoutes, Probes, MetricsRoute, Document,
 ]  # fmt: skip
