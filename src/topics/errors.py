@@ -6,11 +6,13 @@
     │   ├── RecordTooLarge      400 record_too_large
     │   └── PayloadTooLarge     413 payload_too_large
     ├── NotFound                404
-    │   └── TopicNotFound       404 topic_not_found
+    │   ├── TopicNotFound       404 topic_not_found
+    │   └── RouterNotFound      404 router_not_found
     ├── Conflicting             409 conflict
     │   ├── Incompatible        409 topic_exists_incompatible
     │   ├── NotEmpty            409 topic_not_empty
     │   ├── CursorRegressed     409 cursor_regressed
+    │   └── RouterCycle         409 router_cycle
     ├── TopicFull               422 topic_full
     ├── Throttled               429 throttled
     ├── NotReady                503 not_ready
@@ -70,6 +72,10 @@ class TopicNotFound(NotFound):
     code = "topic_not_found"
 
 
+class RouterNotFound(NotFound):
+    code = "router_not_found"
+
+
 class Conflicting(TopicsError):
     code = "conflict"
     status = 409
@@ -85,6 +91,10 @@ class NotEmpty(Conflicting):
 
 class CursorRegressed(Conflicting):
     code = "cursor_regressed"
+
+
+class RouterCycle(Conflicting):
+    code = "router_cycle"
 
 
 class TopicFull(TopicsError):

@@ -43,7 +43,7 @@ def append(
         columns = batch.render(first, ts)
         payload = bytes(columns.payload)
     if core.settings.max_total_bytes or topic.config.discard == "reject":
-        _check_room(core, topic, count, len(payload))
+        check_room(core, topic, count, len(payload))
     if digest:
         _remember(core, topic, digest, first, count, ts)
     frame = AppendFrame(core, topic, columns, payload, count, ts, created, ticket)
@@ -145,6 +145,8 @@ def published(core: Core, topic: Topic, count: int, size: int) -> None:
         core.evict(topic)
     else:
         core.recount(topic)
+    if topic.id in core.routers.sources:
+        core.routers.dirty[topic.id] = None
     core.published(topic)
 
 
@@ -158,7 +160,8 @@ def _appended(
     )  # fmt: skip
 
 
-def _check_room(core: Core, topic: Topic, count: int, size: int) -> None:
+def check_room(core: Core, topic: Topic, count: int, size: int) -> None:
+    """Raises Throttled, TopicFull or RecordTooLarge when so much can not be taken now."""
     config = topic.config
     quota = core.settings.max_total_bytes
     if quota and core.live_bytes + core.pending_bytes + size > quota:

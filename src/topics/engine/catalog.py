@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -18,6 +18,7 @@ from topics.types import ConfigInput, TopicConfig, TopicState, check_name, resol
 
 _ENCODER = msgspec.msgpack.Encoder()
 Given = ConfigInput | Mapping[str, object] | None
+Callback = Callable[[], None]
 
 
 def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket]:
@@ -84,6 +85,7 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
     core.expire(topic)
     if before == "ephemeral" != config.durability:
         write_account(core, topic)
+        topic.resident_upto = topic.next_seq - 1
     # Not the topic's own before the config is: a snapshot taken meanwhile has the old of both.
     topic.version_staged = version = max(topic.config_version, topic.version_staged) + 1
     topic.durability = config.durability

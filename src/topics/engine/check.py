@@ -164,7 +164,7 @@ class Checker:
                 if first is None or log_file.number < first:
                     self._spent(log_file, summaries)
         self._fallback(lines, summaries)
-        replay = Replay(self.core)
+        replay = Replay(self.core, is_routed=wal_reader.is_routed(self.data, wanted))
         for line, first in wanted:
             self._timeline(line, first, replay)
         if self._folds:
@@ -238,8 +238,13 @@ class Checker:
     # -- topics ------------------------------------------------------------------------------
 
     def _topics(self, replay: Replay) -> None:
-        for topic_id in list(replay.deferred):
-            replay.finish_deferred(topic_id)
+        try:
+            replay.finish_routed()
+            for topic_id in list(replay.deferred):
+                replay.finish_deferred(topic_id)
+        except CorruptData as error:
+            self._can_not_fold(error)
+            return
         for topic in self.core.by_id.values():
             self.report.checked.topics += 1
             self.report.checked.records += topic.live_count

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 
 from topics.engine.block import Block, ghost_block
 from topics.engine.core import Core, nothing
+from topics.engine.router_frames import encode
 from topics.engine.segments import Segment
 from topics.engine.topic import FIRST, Topic
-from topics.errors import CorruptData, Poisoned
+from topics.engine.trimming import trim
+from topics.errors import Poisoned
 from topics.storage import columns as columns_codec
-from topics.storage import snapshot, wal
 from topics.storage.columns import Columns
-from topics.storage.fs import join
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 from topics.storage.snapshot import Snapshot, SnapshotWriter, TopicRecord
 
@@ -100,9 +100,12 @@ def take(core: Core) -> Iterator[None]:
 
 
 def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment]) -> Iterator[None]:
-    for topic in topics:
-        if not topic.dropped:
-            yield from _seal_topic(core, run, topic)
+    # A destination behind its source: what it was given since is then made again from that.
+    for ring in core.routers.sources_first(topics):
+        yield from _let_arrive(core, ring)
+        captured = [_capture(core, run, topic) for topic in ring if not topic.dropped]
+        for topic, blocks in captured:
+            yield from _seal_topic(core, run, topic, blocks)
     if run.packed is not None:
         yield from _finish_segment(core, run, run.packed)
     # Also those that nothing needs any more since: the snapshot still names them, and the frames
@@ -113,6 +116,7 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
     taken = Snapshot(
         core.snapshot_number + 1, core.generation, run.positions, run.next_topic_id,
         run.next_epoch, core.next_segment, sorted(run.segments), run.garbage,
+        core.routers.next_id,
     )  # fmt: skip
     yield from core.in_background(lambda: run.writer.finish(taken))
     core.snapshot_number = taken.number
@@ -139,19 +143,47 @@ def capture(topic: Topic) -> TopicRecord:
     )  # fmt: skip
 
 
-def _seal_topic(core: Core, run: Pass, topic: Topic) -> Iterator[None]:
-    settings = core.settings
-    run.writer.add(capture(topic))
+def _let_arrive(core: Core, topics: list[Topic]) -> Iterator[None]:
+    """Waits for maps from these topics that are on their way.
+
+    The records they copy are there now. Once these topics are captured, those may be gone.
+    """
+    found = [core.routers.sources.get(topic.id) for topic in topics]
+    sources = [source for source in found if source is not None]
+    try:
+        for source in sources:
+            source.is_held = True
+            while any(router.is_moving for router in source.routers):
+                if core.committer.poison is not None:
+                    raise Poisoned(f"the write-ahead log failed: {core.committer.poison}")
+                core.committer.flush()
+                core.committer.poll()
+                yield
+    finally:
+        for source in sources:
+            source.is_held = False
+
+
+def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Block]]:
+    """Records a topic's state at this moment; the blocks of it that are in no segment yet."""
+    record = capture(topic)
+    record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
+    run.writer.add(record)
     run.captured += 1
     if topic.config.durability == "ephemeral":
-        yield
-        return
+        return topic, []
     blocks = [b for b in topic.blocks if b.segment is None and not b.is_ghost]
+    if blocks:
+        blocks[-1].freeze()
+    return topic, blocks
+
+
+def _seal_topic(core: Core, run: Pass, topic: Topic, blocks: list[Block]) -> Iterator[None]:
+    settings = core.settings
     if not blocks:
-        if run.captured % 256 == 0:
+        if run.captured % 256 == 0 or topic.config.durability == "ephemeral":
             yield
         return
-    blocks[-1].freeze()
     size = sum(block.size for block in blocks)
     owns = size >= settings.own_segment_bytes
     writer = _writer(core, run) if owns else (run.packed or _writer(core, run))
@@ -333,56 +365,3 @@ def _part(old: Block, first: int, stop: int, floor: int) -> Block:
     assert part.columns is not None
     part.live_bytes = sum(part.columns.span(a, b) for a, b in live)
     return part
-
-
-def trim(core: Core) -> Iterator[None]:
-    """Removes log files, snapshots and segments that the two newest snapshots do not need.
-
-    Segments go first: as long as a deleted record's bytes are there, so is the delete in the log.
-    """
-    data = core.data
-    readable, unreadable = _summaries(core)
-    if len(readable) < 2:
-        return
-    newest, older = readable
-    needed = {*older.segments, *newest.segments}
-    for number in newest.garbage:
-        if number not in needed and number in core.segments.garbage:
-            core.segments.remove(number)
-            core.segments.garbage.remove(number)
-            yield
-    data.fs.sync_dir(data.segments)
-    for name in data.fs.listdir(data.wal):
-        parsed = wal.parse_file_name(name)
-        if parsed is None:
-            continue
-        generation, shard, number = parsed
-        spent = generation < older.generation or (
-            generation == older.generation and number < older.positions[shard]
-        )
-        if spent:
-            data.fs.unlink(join(data.wal, name))
-            yield
-    for number in snapshot.numbers(data.fs, data.snapshots):
-        path = join(data.snapshots, snapshot.file_name(number))
-        if number in unreadable:
-            data.fs.rename(path, join(data.quarantine, snapshot.file_name(number)))
-            data.fs.sync_dir(data.quarantine)
-        elif number < older.number:
-            data.fs.unlink(path)
-    for path in (data.wal, data.snapshots):
-        data.fs.sync_dir(path)
-    yield
-
-
-def _summaries(core: Core) -> tuple[list[Snapshot], list[int]]:
-    """The two newest snapshots that can be read, and the numbers of those that can not."""
-    data, readable, unreadable = core.data, [], []
-    for number in snapshot.numbers(data.fs, data.snapshots):
-        try:
-            readable.append(snapshot.read_summary(data.fs, data.snapshots, number))
-        except CorruptData:
-            unreadable.append(number)
-        if len(readable) == 2:
-            break
-    return readable, unreadable

@@ -182,7 +182,7 @@ class Committer:
                 [op.entry() for op in ops],
                 [op.cols for op in ops if op.cols],
                 [op.payload for op in ops],
-                may_use_reserve=not any(op.kind == frames.APPEND for op in ops),
+                may_use_reserve=not any(op.kind in (frames.APPEND, frames.MAP) for op in ops),
             )
         except DiskFull as full:
             self._reject(ops, full)

@@ -11,10 +11,11 @@ from topics.engine import background, retention
 from topics.engine.block import Block
 from topics.engine.commit import Committer, Op, Syncer
 from topics.engine.names import Names
+from topics.engine.routers import Routers
 from topics.engine.segments import Segments
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
-from topics.errors import TopicNotFound
+from topics.errors import DiskFull, TopicNotFound
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
@@ -44,6 +45,7 @@ class Core:
         self.by_name: dict[str, Topic] = {}
         self.names = Names(self.by_name)
         self.by_id: dict[int, Topic] = {}
+        self.routers = Routers()
         self.next_topic_id = 1
         self.next_epoch = 1
         self.next_segment = 1
@@ -119,6 +121,7 @@ class Core:
         self.idempotency_keys -= len(topic.keys or ())
         self.open_topics.pop(topic.id, None)
         self.unfolded.discard(topic.id)
+        self.routers.drop(topic)
 
     def recount(self, topic: Topic) -> None:
         """Carries a change of a topic's live bytes into the total of the instance."""
@@ -162,6 +165,19 @@ class Core:
 
     def _fetch(self, block: Block, found: list[Columns]) -> None:
         found.extend(self.segments.fetch([block]))
+
+    # -- routers -----------------------------------------------------------------------------
+
+    def route_log(self) -> None:
+        """From now on the log says that there are routers; raises DiskFull with nothing changed."""
+        for lane in self.committer.lanes:
+            if not lane.shard.is_routed:
+                lane.shard.is_routed = True
+                try:
+                    lane.shard.rotate()
+                except DiskFull:
+                    lane.shard.is_routed = False
+                    raise
 
     # -- memory ------------------------------------------------------------------------------
 

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from topics.engine import append, catalog, deletes, reading
+from topics.engine import append, catalog, deletes, reading, routing
 from topics.engine.commit import Ticket
 from topics.engine.reader_calls import ReaderCalls
 from topics.engine.reading import View
+from topics.engine.routers import Router
 from topics.engine.topic import Topic
 from topics.engine.write import Batch, Request, decode_write, request_of
 from topics.errors import (
@@ -84,6 +85,36 @@ class Engine(ReaderCalls):
             topic.last_read_ts = self.core.clock.wall_ms()
         self.core.committer.flush()
         return catalog.state_of(topic, with_cursors=cursors)
+
+    # -- routers -----------------------------------------------------------------------------
+
+    def put_router(self, name: str, router: routing.Given) -> tuple[Router, bool]:
+        """Creates or changes a router; (the router, whether it is new)."""
+        entered, created, ticket = self.submit_router(name, router)
+        self._wait(ticket)
+        return entered, created
+
+    def submit_router(self, name: str, router: routing.Given) -> tuple[Router, bool, Ticket]:
+        self._check_writable()
+        if routing.is_new_edge(self.core, name, router):
+            # A checkpoint under way may have captured the two in the wrong order.
+            self._guard(self._maintenance.finish_checkpoint)
+            self.finish_recovery()
+        return routing.put(self.core, name, router)
+
+    def router(self, name: str) -> Router:
+        self._check_open()
+        return self.core.routers.get(name)
+
+    def delete_router(self, name: str) -> bool:
+        """Stops forwarding; False when there was no such router. What was forwarded stays."""
+        deleted, ticket = self.submit_unroute(name)
+        self._wait(ticket)
+        return deleted
+
+    def submit_unroute(self, name: str) -> tuple[bool, Ticket]:
+        self._check_writable()
+        return routing.remove(self.core, name)
 
     # -- writing -----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from topics.engine import cursors
+from topics.engine import cursors, rederive, router_frames
 from topics.engine.account import Account
 from topics.engine.block import Block, ghost_block
 from topics.engine.core import Core
@@ -105,9 +105,13 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
     begin_from(core, taken, chosen.numbers[0])
     if chosen.is_newest:
         core.segments.garbage.extend(taken.garbage)
+    for record in chosen.records:
+        for raw in record.routers:
+            rederive.define(core, router_frames.decode_router(raw))
     rows: dict[int, list[Held]] = defaultdict(list)
     for number in taken.segments:
         held, flags = open_segment(core, number)
+        core.routers.segments.append(held)
         for row in held.info.rows:
             dead = flags[row.flag_at : row.flag_at + row.count]
             rows[row.topic_id].append((held, row, dead))
@@ -127,6 +131,7 @@ def begin_from(core: Core, taken: Snapshot, newest_number: int) -> None:
     core.next_topic_id = taken.next_topic_id
     core.next_epoch = taken.next_epoch
     core.next_segment = max(core.next_segment, taken.next_segment)
+    core.routers.next_id = max(core.routers.next_id, taken.next_router_id)
 
 
 def discard_unused(core: Core) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
+from topics.engine import forwarding
 from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
@@ -201,6 +202,17 @@ class Lifecycle:
         def run() -> None:
             nonlocal more
             more = self._maintenance.run(budget_s)
+
+        self._guard(run)
+        return more
+
+    def forward(self) -> bool:
+        """Forwards a piece for each router that has one; True when there is more at once."""
+        more = False
+
+        def run() -> None:
+            nonlocal more
+            more = not self.is_recovering and forwarding.forward(self.core)
 
         self._guard(run)
         return more

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from topics.engine import background, ceilings, relocation
+from topics.engine import background, ceilings, forwarding, relocation
 from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
@@ -33,8 +33,13 @@ class Maintenance:
 
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
-        now_s = self.core.clock.monotonic_s()
-        return self._running is not None or now_s - self._tick_s >= TICK_S
+        core = self.core
+        waits = self._running is not None or bool(core.routers.dirty)
+        return waits or core.clock.monotonic_s() - self._tick_s >= TICK_S
+
+    def finish_checkpoint(self) -> None:
+        """Ends what is under way, so that nothing new comes between its parts."""
+        self._drain()
 
     def run(self, budget_s: float) -> bool:
         """Works for about `budget_s`; True when there is more to do at once."""
@@ -44,6 +49,7 @@ class Maintenance:
             self._tick_s = now_s
             self._tick(now_s)
         stop_s = now_s + budget_s
+        more = bool(core.routers.dirty) and forwarding.forward(core)
         while self._running is not None:
             try:
                 next(self._running)
@@ -57,7 +63,7 @@ class Maintenance:
                 raise
             if core.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
-        return self._running is not None
+        return self._running is not None or more
 
     def _failed(self, error: OSError) -> TopicsError:
         """What was under way is abandoned; the log has all of it, so it can begin again later."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topics.engine import retention
+from topics.engine import rederive, retention
 from topics.engine.commit import Committer, Op, Syncer, ThreadSyncer
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.inventory import load_snapshot
@@ -58,17 +58,20 @@ class Recovery:
         self._tails: list[Tail] = []
         self._lost_possible = False
         self._is_clean = True
+        # Whether the log that was read says that there are routers.
+        self._is_routed = False
 
     def steps(self) -> Iterator[float]:
         """Does a bounded piece of work at each step and yields the progress, 0 to 1."""
         snapshot = load_snapshot(self.core)
         self._check_store()
         yield 0.1
-        self.replay = Replay(self.core)
-        # Only a session that was ready takes snapshots; its own note may be trimmed by now.
-        self.replay.recovered_generation = snapshot.generation if snapshot else 0
         lines = wal_reader.list_timelines(self.data)
         wanted = wal_reader.wanted(snapshot, lines)
+        self._is_routed = wal_reader.is_routed(self.data, wanted)
+        self.replay = Replay(self.core, is_routed=self._is_routed)
+        # Only a session that was ready takes snapshots; its own note may be trimmed by now.
+        self.replay.recovered_generation = snapshot.generation if snapshot else 0
         paths = [f.path for line, first in wanted for f in line.files if f.number >= first]
         read = Prefetch(self.data.fs, paths, threads=self.core.settings.threads)
         clean: dict[tuple[int, int], bool] = {}
@@ -82,6 +85,7 @@ class Recovery:
             if line.damage is not None:
                 wal_reader.cut(self.data, line.damage)
         read.close()
+        self.replay.finish_routed()
         self.judge([line for line, _ in wanted], clean)
         generation = max([snapshot.generation if snapshot else 0, *(x.generation for x in lines)])
         self.open_log(generation + 1)
@@ -145,6 +149,7 @@ class Recovery:
             for index in range(settings.wal_shards)
         ]
         for shard in shards:
+            shard.is_routed = self._is_routed or bool(core.routers.recovered)
             shard.open()
         syncer = (
             ThreadSyncer(shards, settings.sync_interval_ms / 1000, lambda: core.notify())
@@ -231,6 +236,7 @@ class Recovery:
         self.core.committer.stage(Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch))
 
     def finish(self) -> None:
+        rederive.conclude(self.core)
         for topic in self.core.by_id.values():
             self.core.recount(topic)
         committer = self.core.committer

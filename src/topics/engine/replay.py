@@ -6,17 +6,19 @@ and the unsynced end of an old log be copied into a new one.
 
 from __future__ import annotations
 
-from array import array
+from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from topics.engine import cursors, retention
+from topics.engine import cursors, rederive, retention, router_frames
 from topics.engine.core import Core
 from topics.engine.deletes import DeleteFrame, apply_delete
 from topics.engine.idempotency import Keys
+from topics.engine.rederive import SourceBytes, gather, payload
 from topics.engine.resident import replay_hole
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
@@ -43,17 +45,35 @@ _CREATE = msgspec.msgpack.Decoder(CreateFrame)
 _CONFIGURE = msgspec.msgpack.Decoder(ConfigureFrame)
 _DELETE = msgspec.msgpack.Decoder(DeleteFrame)
 
+# Frames that need records of another topic, which may stand in another shard.
+ROUTED = frozenset((frames.ROUTER, frames.UNROUTE, frames.MAP))
 # Frames of single records are gathered into runs of at most this many bytes.
 RUN_BYTES_MAX = 256 * 1024
 
 
-class Replay:
-    """Folds groups into `core`. Topics of class memory are set aside for after readiness."""
+class Later(NamedTuple):
+    """Frames of one topic and one kind that were set aside; without groups, a gap in its shard."""
 
-    def __init__(self, core: Core) -> None:
+    generation: int
+    groups: Groups | None
+    first: int = 0
+    stop: int = 0
+
+
+class Replay:
+    """Folds groups into `core`. Topics of class memory are set aside for after readiness.
+
+    So is a destination from its first router on, for when all shards have been read: its copies
+    are made from the records of its source by seq, whatever became of those since. `is_routed`
+    says that there may be such, and keeps the log's records at hand until `finish_routed`.
+    """
+
+    def __init__(self, core: Core, *, is_routed: bool = False) -> None:
         self.core = core
         self.known_ids = core.next_topic_id
-        self.deferred: dict[int, list[tuple[Groups, int, int]]] = {}
+        self.deferred: dict[int, deque[Later]] = {}
+        self.sources = SourceBytes(core) if is_routed else None
+        self.routed: set[int] = set()
         # A topic that was dropped stays so when the frame of its creation comes by again.
         self.dropped: set[int] = set()
         self.recovered_generation = 0
@@ -75,8 +95,12 @@ class Replay:
                 # The last of a run counts: a clean mark may follow an idle one.
                 self._system(kind, groups, stop - 1, generation)
                 continue
+            if self.sources is not None and kind == frames.APPEND:
+                self.sources.keep(topic_id, generation, groups, first, stop)
             topic = self.core.by_id.get(topic_id)
-            if kind == frames.CONFIGURE:
+            if topic is not None and kind in ROUTED:
+                self.routed.add(topic_id)
+            if kind == frames.CONFIGURE and topic_id not in self.routed:
                 # The class may change with it, and what was lost is judged by the class.
                 self.finish_deferred(topic_id)
             elif topic is not None and self._defers(topic, kind):
@@ -84,22 +108,71 @@ class Replay:
                     # Not later: recovery hands out new epochs before the deferred are applied.
                     newest = int(table["first"][first:stop].max())
                     self.core.next_epoch = max(self.core.next_epoch, newest + 1)
-                self.deferred.setdefault(topic_id, []).append((groups, first, stop))
+                later = self.deferred.setdefault(topic_id, deque())
+                step = 1 if kind == frames.MAP else stop - first
+                for at in range(first, stop, step):
+                    later.append(Later(generation, groups, at, at + step))
                 continue
-            self.apply(topic_id, kind, groups, first, stop)
+            self.apply(topic_id, kind, groups, first, stop, generation)
         self.is_clean = self.is_clean and kind_of[-1] == frames.MARK
 
     def _defers(self, topic: Topic, kind: int) -> bool:
-        return topic.id in self.deferred or (
-            kind == frames.APPEND and topic.config.durability == "memory"
+        return (
+            topic.id in self.deferred
+            or topic.id in self.routed
+            or (kind == frames.APPEND and topic.config.durability == "memory")
         )
 
-    def finish_deferred(self, topic_id: int) -> None:
-        """Applies what was set aside for one topic."""
-        for groups, first, stop in self.deferred.pop(topic_id, ()):
-            self.apply(topic_id, int(groups.frames["kind"][first]), groups, first, stop)
+    def finish_routed(self) -> None:
+        """Makes the copies of all routers again. Everything of the log has been read."""
+        for topic_id in sorted(self.routed):
+            self.finish_deferred(topic_id)
+        for frame in list(self.core.routers.recovered.values()):
+            # Where a router stands is judged by its source's head.
+            self.finish_deferred(frame.source_id)
+        self.routed.clear()
+        self.sources = None
 
-    def apply(self, topic_id: int, kind: int, groups: Groups, first: int, stop: int) -> None:
+    def finish_deferred(self, topic_id: int) -> None:
+        """Applies what was set aside for one topic, and before it what that is made from."""
+        waiting = [topic_id]
+        stuck: set[int] = set()
+        while waiting:
+            here = waiting[-1]
+            later = self.deferred.get(here)
+            if not later:
+                self.deferred.pop(here, None)
+                waiting.pop()
+                continue
+            needed = self._needed(later[0])
+            if needed is not None and here not in stuck:
+                stuck.add(here)
+                waiting.append(needed)
+                continue
+            stuck.clear()
+            generation, groups, first, stop = later.popleft()
+            if groups is None:
+                self.doubted(here)
+            else:
+                kind = int(groups.frames["kind"][first])
+                self.apply(here, kind, groups, first, stop, generation)
+
+    def _needed(self, later: Later) -> int | None:
+        """The topic that has to come first, because the copies of this map are made from it."""
+        generation, groups, index, _ = later
+        if groups is None or self.sources is None or groups.frames["kind"][index] != frames.MAP:
+            return None
+        frame = router_frames.decode_map(payload(groups, index))
+        if frame.source_id in self.deferred and rederive.lacks(self.sources, frame, generation):
+            return frame.source_id
+        return None
+
+    def doubted(self, topic_id: int) -> None:
+        """Frames of this topic's shard may be missing at this place of its timeline."""
+
+    def apply(
+        self, topic_id: int, kind: int, groups: Groups, first: int, stop: int, generation: int
+    ) -> None:
         topic = self.core.by_id.get(topic_id)
         if kind == frames.CREATE:
             self.create(topic_id, topic, _CREATE.decode(payload(groups, first)))
@@ -109,6 +182,10 @@ class Replay:
             return
         if kind == frames.APPEND:
             self._appends(topic, groups, first, stop)
+            return
+        if kind == frames.MAP:
+            for index in range(first, stop):
+                rederive.replay_map(self, topic, groups, index, generation)
             return
         if kind == frames.DROP:
             self.dropped.add(topic_id)
@@ -179,7 +256,7 @@ class Replay:
             end = min(start + room, len(table))
             at = groups.payload_at[first + start : first + end]
             run = sizes[start:end]
-            self._publish(topic, seq + start, _gather(groups.raw, at, run, table[start:end]))
+            self.publish(topic, seq + start, gather(groups.raw, at, run, table[start:end]))
 
     def _frame(self, topic: Topic, groups: Groups, index: int) -> None:
         row = groups.frames[index]
@@ -201,13 +278,19 @@ class Replay:
             first = topic.head + 1
         if first != topic.head + 1:
             self.skipped(topic, first)
-        self._publish(topic, first, columns)
+        self.publish(topic, first, columns)
 
     def skipped(self, topic: Topic, first: int) -> None:
         """Frames go on at `first`, and nothing says what became of the seqs in front of it."""
         raise CorruptData(f"topic {topic.name}: frames skip from {topic.head} to {first}")
 
-    def _publish(self, topic: Topic, first: int, columns: Columns) -> None:
+    def lost(self, dest: Topic, source_id: int, seq: int, /) -> None:
+        """A map speaks of a source seq that is nowhere: it was durable before the map was."""
+        raise CorruptData(
+            f"topic {dest.name}: record {seq} of its source (topic id {source_id}) is missing"
+        )
+
+    def publish(self, topic: Topic, first: int, columns: Columns) -> None:
         load = self.core.segments.columns_or_none
         count = len(columns.ends)
         self.records += count
@@ -218,31 +301,6 @@ class Replay:
         if topic.config.cap_records or topic.config.cap_bytes:
             # What had expired before is gone by now: its FLOOR frame comes first.
             retention.evict(topic, load)
-
-
-def _gather(
-    raw: bytes,
-    at: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-    sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-    table: np.ndarray[tuple[int, ...], np.dtype[np.void]],
-) -> Columns:
-    ends = np.cumsum(sizes)
-    with memoryview(raw) as view:
-        spans = zip(at.tolist(), (at + sizes).tolist(), strict=True)
-        joined = b"".join([view[start:stop] for start, stop in spans])
-    times = table["ts"].astype(np.int64)
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(times)) + 1))
-    return Columns(
-        joined,
-        array("I", ends.astype(np.uint32).tobytes()),
-        array("I", starts.astype(np.uint32).tobytes()),
-        array("q", times[starts].tobytes()),
-    )
-
-
-def payload(groups: Groups, index: int) -> memoryview:
-    at = int(groups.payload_at[index])
-    return memoryview(groups.raw)[at : at + int(groups.frames["size"][index])]
 
 
 def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
@@ -295,6 +353,14 @@ def _cursor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     cursors.replay(core, topic, payload(groups, index), int(groups.frames["ts"][index]))
 
 
+def _router(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
+    rederive.define(core, router_frames.decode_router(payload(groups, index)))
+
+
+def _unroute(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
+    rederive.end(core, router_frames.decode_end(payload(groups, index)))
+
+
 _HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.CONFIGURE: _configure,
     frames.DROP: _drop,
@@ -304,4 +370,6 @@ _HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.HOLE: _hole,
     frames.EPOCH: _epoch,
     frames.CURSOR: _cursor,
+    frames.ROUTER: _router,
+    frames.UNROUTE: _unroute,
 }

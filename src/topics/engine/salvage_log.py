@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topics.engine.replay import CreateFrame, Replay
+from topics.engine.replay import CreateFrame, Later, Replay
 from topics.engine.salvaged import Base, Salvage
 from topics.engine.topic import Topic
 from topics.storage import frames, wal_salvage
@@ -19,20 +19,22 @@ class SalvageReplay(Replay):
     """Replay that turns what is missing into holes instead of refusing."""
 
     def __init__(self, found: Salvage) -> None:
-        super().__init__(found.core)
+        super().__init__(found.core, is_routed=True)
         self.found = found
         if found.nameless:
             # No snapshot: an id that is not there was never entered, rather than dropped before.
             self.known_ids = 1
 
-    def apply(self, topic_id: int, kind: int, groups: Groups, first: int, stop: int) -> None:
+    def apply(
+        self, topic_id: int, kind: int, groups: Groups, first: int, stop: int, generation: int
+    ) -> None:
         topic = self.core.by_id.get(topic_id)
         if kind == frames.DROP:
             self.found.dropped.add(topic_id)
         if topic is not None and kind in (frames.DELETE, frames.FLOOR, frames.HOLE):
             for index in range(first, stop):
                 self._believe(topic, kind, groups, index)
-        super().apply(topic_id, kind, groups, first, stop)
+        super().apply(topic_id, kind, groups, first, stop, generation)
 
     def _believe(self, topic: Topic, kind: int, groups: Groups, index: int) -> None:
         """A frame that speaks of seqs behind the head proves that they were assigned."""
@@ -75,10 +77,25 @@ class SalvageReplay(Replay):
         topic.epoch = max(topic.epoch, frame.epoch)
         self.core.enter(topic)
 
-    def _publish(self, topic: Topic, first: int, columns: Columns) -> None:
+    def lost(self, dest: Topic, _source_id: int, _seq: int, /) -> None:
+        at = dest.head + 1
+        self.found.lose(dest, at, at)
+        dest.add_hole(at, at, CORRUPTION)
+
+    def doubt(self, shard: int, shards: int) -> None:
+        """Frames of a shard are missing, behind what was set aside of its topics so far."""
+        for topic_id, later in self.deferred.items():
+            if topic_id % shards == shard:
+                later.append(Later(0, None))
+
+    def doubted(self, topic_id: int) -> None:
+        if topic_id in self.core.by_id:
+            self.found.unproved.add(topic_id)
+
+    def publish(self, topic: Topic, first: int, columns: Columns) -> None:
         # Records that follow without a gap prove that none of this topic are missing before.
         self.found.unproved.discard(topic.id)
-        super()._publish(topic, first, columns)
+        super().publish(topic, first, columns)
 
 
 def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
@@ -103,11 +120,13 @@ def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
         for stretch in wal_salvage.salvage(found.core.data, line, first_number=first):
             if stretch.lost_frames != 0:
                 found.miss_frames(stretch.lost_frames, line.shard, shards[line.generation])
+                replay.doubt(line.shard, shards[line.generation])
             replay.groups(stretch.groups, line.generation)
         found.clean[line.generation, line.shard] = replay.is_clean
         for newer, _ in base.newer:
             if newer.generation == line.generation and line.shard < len(newer.positions):
                 _miss_files(found, newer, lines, [line.shard])
+    replay.finish_routed()
     for topic_id in list(replay.deferred):
         replay.finish_deferred(topic_id)
     found.replay = replay

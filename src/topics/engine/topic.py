@@ -53,8 +53,8 @@ class Topic:
         "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
         "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "tags",
-        "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
+        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "resident_upto",
+        "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -106,6 +106,8 @@ class Topic:
         self.counted_bytes = 0
         # Blocks whose tags are not in the index yet.
         self.untagged: list[Block] | None = None
+        # Records up to here were written while the topic was ephemeral: the log has none of them.
+        self.resident_upto = 0
         self.dropped = False
 
     # -- floors ------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ class Topic:
         return index if index >= 0 and seq < self.blocks[index].stop else index + 1
 
     def place(self, cursor: Cursor) -> int:
-        """The last seq a cursor has passed; one of another epoch has passed nothing of this one."""
+        """The last seq a cursor has passed; its seq in another epoch says nothing of this one."""
         return cursor.seq if cursor.epoch == self.epoch else SEQ_BASE - 1
 
     # -- account -----------------------------------------------------------------------------
@@ -277,7 +279,7 @@ class Topic:
     def explain(self, first: int, last: int) -> Iterator[Range]:
         """Disjoint, ordered, covering every seq of [first, last]."""
         merged: list[int] | None = None
-        for low, high, state in self._states(first, last):
+        for low, high, state in self.states(first, last):
             if merged is not None and merged[2] == state:
                 merged[1] = high
                 continue
@@ -287,7 +289,8 @@ class Topic:
         if merged is not None:
             yield Range(merged[0], merged[1], STATES[merged[2]])
 
-    def _states(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    def states(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Runs (first, last, state) in order; neighbours may have the same state."""
         if first < SEQ_BASE:
             yield first, min(last, SEQ_BASE - 1), UNASSIGNED
         if self.account is not None and first < self.floor:

@@ -39,6 +39,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._poll_is_due = False
         self._flush_is_due = False
+        self._forward_is_due = False
         # Whether anything was written since the last slice of maintenance.
         self._is_busy = False
         self._cold = ThreadPoolExecutor(COLD_THREADS, "topics-cold")
@@ -143,6 +144,25 @@ class Driver:
             self.engine.flush()
         except Poisoned as error:
             self.fail(error)
+        self._forward_soon()
+
+    def _forward_soon(self) -> None:
+        """Routers come after the answers, in a turn of their own."""
+        if self.is_ready and self.engine.core.routers.dirty and not self._forward_is_due:
+            self._forward_is_due = True
+            self._loop.call_soon(self._forward)
+
+    def _forward(self) -> None:
+        self._forward_is_due = False
+        if not self.is_ready:
+            return
+        try:
+            if self.engine.forward():
+                self._forward_soon()
+        except Poisoned as error:
+            self.fail(error)
+        except Exception as error:
+            LOG.error("forwarding failed and will be tried again", exc_info=error)
 
     def _durable(self) -> None:
         # From a sync thread. Several syncs before the loop comes round are one poll.
@@ -162,6 +182,7 @@ class Driver:
             self.engine.poll()
         except Poisoned as error:
             self.fail(error)
+        self._forward_soon()
 
     def _maintain(self) -> None:
         if not self.is_ready:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 REF = "#/components/schemas/{name}"
 NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"}
+ROUTER_NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}$"}
 _RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
 _RETRYABLE = (429, 503)
 
@@ -95,7 +96,8 @@ def _operation_id(route: Route) -> str:
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": NAME}
+    schema = ROUTER_NAME if name == "router" else NAME
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _parameter(given: Parameter) -> dict[str, Any]:

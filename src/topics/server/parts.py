@@ -13,6 +13,7 @@ from topics.server.probes import Probes
 from topics.server.range_routes import RangeRoutes
 from topics.server.read_routes import ReadRoutes
 from topics.server.record_routes import RecordRoutes
+from topics.server.router_routes import RouterRoutes
 from topics.server.topic_routes import TopicRoutes
 from topics.server.watch_routes import WatchRoutes
 from topics.server.write_route import WriteRoute
@@ -23,5 +24,5 @@ if TYPE_CHECKING:
 
 PARTS: list[Callable[[App], Part]] = [
     TopicRoutes, Listing, WriteRoute, ReadRoutes, RangeRoutes, RecordRoutes, CursorRoutes,
-    WatchRoutes, WsRoutes, Probes, MetricsRoute, Document,
+    RouterRoutes, WatchRoutes, WsRoutes, Probes, MetricsRoute, Document,
 ]  # fmt: skip

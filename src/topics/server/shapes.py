@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.engine.ranges import Gap
+from topics.engine.router_frames import Guarantee
 from topics.types import U64, ConfigInput, Hold, TopicConfig, TopicType
 
 Epoch = Annotated[
@@ -82,6 +83,23 @@ class RangeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_records: U64 = 0
     epoch: str | None = None
     format: Literal["json", "arrow"] = "json"
+
+
+TagMatch = tuple[Literal["tag"], Literal["Eq", "Glob"], str]
+
+
+class RouterBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A router as the document shows it; the engine decodes it itself."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: str | TagMatch | None = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = "at_least_once"
+    from_seq: U64 | None = None
 
 
 # -- answers -------------------------------------------------------------------------------------
@@ -172,6 +190,47 @@ class TopicDeleted(msgspec.Struct, kw_only=True):
     topic: str
     deleted: bool
     routers_removed: list[str]
+    performance: Performance
+
+
+class RouterFields(msgspec.Struct, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: TagMatch | None
+    allow_cycle: bool
+    guarantee: Guarantee
+
+
+class RouterPut(RouterFields, kw_only=True):
+    created: bool
+    performance: Performance
+
+
+class RouterState(RouterFields, kw_only=True):
+    forwarded_total: int
+    performance: Performance
+
+
+class RouterSummary(msgspec.Struct, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    guarantee: Guarantee
+    forwarded_total: int
+
+
+class RouterPage(msgspec.Struct, kw_only=True):
+    routers: list[RouterSummary]
+    next_cursor: str | UnsetType = UNSET
+    performance: Performance
+
+
+class RouterDeleted(msgspec.Struct, kw_only=True):
+    router: str
+    deleted: bool
     performance: Performance
 
 

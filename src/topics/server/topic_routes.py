@@ -51,7 +51,7 @@ class TopicRoutes:
             ),
             Route(
                 method="DELETE", path=path, handler=self.delete, scopes=DELETE,
-                summary="Remove a topic and all its records for good.",
+                summary="Remove a topic, its records and its routers for good.",
                 parameters=(if_empty,), answers={200: TopicDeleted},
                 errors=("topic_not_empty", "outcome_unknown", "disk_full"),
             ),
@@ -98,6 +98,9 @@ class TopicRoutes:
 
     def delete(self, call: Call, name: str) -> Answer:
         if_empty = Query(call.request.query).flag("if_empty", default=False)
+        topic = self._app.engine.core.by_name.get(name)
+        routers = self._app.engine.core.routers
+        removed = [] if topic is None else [router.name for router in routers.touching(topic)]
         deleted, ticket = self._app.engine.submit_drop(name, if_empty=if_empty)
         log = self._app.engine.core.committer
 
@@ -105,8 +108,9 @@ class TopicRoutes:
             if ticket.error is not None:
                 return response_to(ticket.error)
             body = TopicDeleted(
-                topic=name, deleted=deleted, routers_removed=[], performance=call.performance(log)
-            )
+                topic=name, deleted=deleted, routers_removed=removed,
+                performance=call.performance(log),
+            )  # fmt: skip
             return call.answer(body)
 
         if ticket.done:

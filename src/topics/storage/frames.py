@@ -40,16 +40,17 @@ ENTRY_DTYPE = np.dtype(
      ("ts", "<u8"), ("floor", "<u8"), ("cols", "<u4"), ("size", "<u4")]
 )  # fmt: skip
 # magic, checksum, version, file id, generation, shard, number, created ms, boot id, first lsn,
-# bytes that were allocated
-FILE = struct.Struct("<8sQIQIIIQ64sQQ")
+# bytes that were allocated, whether routers were there
+FILE = struct.Struct("<8sQIQIIIQ64sQQ?")
 
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
-CURSOR = 12
+CURSOR, ROUTER, UNROUTE, MAP = range(12, 16)
 KIND_NAMES = {
     APPEND: "append", CREATE: "create", CONFIGURE: "configure", DROP: "drop", DELETE: "delete",
     FLOOR: "floor", CEILING: "ceiling", HOLE: "hole", EPOCH: "epoch",
-    RECOVERED: "recovered", MARK: "mark", CURSOR: "cursor",
+    RECOVERED: "recovered", MARK: "mark", CURSOR: "cursor", ROUTER: "router",
+    UNROUTE: "unroute", MAP: "map",
 }  # fmt: skip
 
 assert GROUP.size == 64
@@ -74,12 +75,14 @@ class FileHeader:
     first_lsn: int
     # The file never gets shorter: one that did lost its end to something other than a crash.
     capacity: int
+    # Copies in this file are made from records that stand elsewhere: replay keeps those at hand.
+    is_routed: bool = False
 
     def encode(self) -> bytes:
         body = FILE.pack(
             FILE_MAGIC, 0, FORMAT_VERSION, self.file_id, self.generation, self.shard, self.number,
             self.created_ms, self.boot_id.encode()[:64], self.first_lsn,
-            self.capacity,
+            self.capacity, self.is_routed,
         )  # fmt: skip
         sector = bytearray(body.ljust(SECTOR, b"\0"))
         struct.pack_into("<Q", sector, 8, checksum(memoryview(sector)[16:]))
@@ -90,12 +93,14 @@ def decode_file_header(sector: bytes) -> FileHeader | None:
     """The header, or None when the sector is not an intact one."""
     if len(sector) < SECTOR:
         return None
-    magic, stored, version, *ids, created, boot, first_lsn, capacity = FILE.unpack_from(sector)
+    magic, stored, version, *rest = FILE.unpack_from(sector)
     if magic != FILE_MAGIC or stored != checksum(sector[16:SECTOR]) or version != FORMAT_VERSION:
         return None
+    file_id, generation, shard, number, created, boot, first_lsn, capacity, is_routed = rest
     boot_id = boot.rstrip(b"\0").decode("utf-8", "replace")
-    file_id, generation, shard, number = ids
-    return FileHeader(file_id, generation, shard, number, created, boot_id, first_lsn, capacity)
+    return FileHeader(
+        file_id, generation, shard, number, created, boot_id, first_lsn, capacity, is_routed
+    )
 
 
 def padded(length: int) -> int:

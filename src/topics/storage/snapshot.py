@@ -49,6 +49,8 @@ class TopicRecord(msgspec.Struct, array_like=True):
     # Frames of cursors up to this version are in them.
     cursors: list[Cursor] = []
     cursors_version: int = 0
+    # The routers that feed it, each with how far it had come by then.
+    routers: list[bytes] = []
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -64,6 +66,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     segments: list[int]
     # Segments that nothing needed any more: they may be removed.
     garbage: list[int]
+    next_router_id: int = 1
 
 
 _ENCODER = msgspec.msgpack.Encoder()

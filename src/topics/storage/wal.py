@@ -108,6 +108,8 @@ class Shard:
     # How long the last write and the last sync took.
     write_s: float = field(default=0.0, init=False)
     sync_s: float = field(default=0.0, init=False)
+    # Whether files made from now on say that routers are there.
+    is_routed: bool = False
 
     def open(self) -> None:
         self.current = self.create_file(1)
@@ -129,7 +131,7 @@ class Shard:
         file_id = secrets.randbits(64)
         header = FileHeader(
             file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id(),
-            self.lsn, capacity,
+            self.lsn, capacity, self.is_routed,
         )  # fmt: skip
         file = self.fs.open(path, create=True)
         try:

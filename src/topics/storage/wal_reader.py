@@ -118,6 +118,20 @@ def header_of(raw: bytes, log_file: LogFile) -> FileHeader | None:
     return header if (header.generation, header.shard, header.number) == named else None
 
 
+def is_routed(data: DataDir, lines: list[tuple[Timeline, int]]) -> bool:
+    """Whether any file that is to be replayed may hold copies made by routers."""
+    for line, first in lines:
+        for log_file in line.files:
+            if log_file.number < first:
+                continue
+            with opened(data.fs, log_file.path, writable=False) as file:
+                header = header_of(file.pread(SECTOR, 0), log_file)
+            # Of a damaged header nobody knows: keeping too much only costs memory.
+            if header is None or header.is_routed:
+                return True
+    return False
+
+
 def wanted(snapshot: Snapshot | None, lines: list[Timeline]) -> list[tuple[Timeline, int]]:
     """The timelines to replay, each with its first file; raises CorruptData for a missing one."""
     base = snapshot.generation if snapshot else 1

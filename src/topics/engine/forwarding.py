@@ -1,0 +1,254 @@
+"""Forwarding: what was appended to a source becomes copies in its destinations, off the write path.
+
+A copy is derived, not logged: one MAP frame says which source seqs became which destination seqs,
+when, and how, so that recovery makes the same records again from the source's own bytes. Only what
+is durable in the source is forwarded, so those bytes are there as long as the frame is. What a
+source lost before it was forwarded takes seqs in the destination too, as a `source_trim` hole.
+
+Where there are no such bytes, the log has other frames: copies of an ephemeral source's records
+are appended in their own right; an ephemeral destination keeps its copies in memory only. In both
+cases the MAP frame just moves the cursor.
+"""
+
+from __future__ import annotations
+
+from topics.engine import append, ceilings, router_frames
+from topics.engine.commit import Frame
+from topics.engine.core import Core
+from topics.engine.planning import Piece, Plan, plan
+from topics.engine.router_frames import MapFrame, Place
+from topics.engine.routers import Router, Source
+from topics.engine.topic import Topic
+from topics.errors import Throttled, TopicFull
+from topics.storage import columns as columns_codec
+from topics.storage import frames
+from topics.types import LIVE, SOURCE_TRIM
+
+# Maps of one router that may be on their way to the disk at once.
+MOVING_MAX = 4
+BACKOFF_MIN_S, BACKOFF_MAX_S = 0.01, 1.0
+
+
+def forward(core: Core) -> bool:
+    """Forwards a bounded piece for each router that has one; True when there is more at once."""
+    routers = core.routers
+    more = False
+    for topic_id in list(routers.dirty):
+        source, topic = routers.sources.get(topic_id), core.by_id.get(topic_id)
+        del routers.dirty[topic_id]
+        if source is None or topic is None:
+            continue
+        core.expire(topic)
+        upto = _durable_upto(core, topic, source)
+        for router in list(source.routers):
+            more = _forward_one(core, router, source, upto) or more
+        if any(router.ahead.cursor < topic.head for router in source.routers):
+            routers.dirty[topic_id] = None
+    core.committer.flush()
+    return more
+
+
+def _durable_upto(core: Core, topic: Topic, source: Source) -> int:
+    """How far the source is known to be durable; asks for a sync of what is behind that."""
+    if topic.config.durability in ("fsync", "ephemeral"):
+        return topic.head
+    shard = core.committer.lane_of(topic).shard
+    if source.asked is None and source.durable_head < topic.head:
+        source.asked = (shard.position, topic.head)
+        core.syncer.kick(shard)
+    if source.asked is not None and not shard.synced < source.asked[0]:
+        source.durable_head, source.asked = source.asked[1], None
+    return min(source.durable_head, topic.head)
+
+
+def _forward_one(core: Core, router: Router, source: Source, upto: int) -> bool:
+    """Forwards a piece for one router; True when there may be more at once."""
+    dest = router.dest
+    now_s = core.clock.monotonic_s()
+    if router.ahead.cursor >= upto or now_s < router.retry_s or source.is_held:
+        return False
+    if router.ahead.step - router.place.step >= MOVING_MAX:
+        return False
+    is_resident = dest.durability == "ephemeral"
+    if dest.durability != dest.config.durability or (is_resident and dest.gated):
+        # The class is about to change, or something is in front: soon.
+        return False
+    core.expire(dest)
+    ts = max(core.clock.wall_ms(), dest.last_ts)
+    try:
+        found = plan(core, router, upto, ts)
+        append.check_room(core, dest, found.copied, found.size)
+    except (Throttled, TopicFull):
+        _back_off(core, router)
+        return False
+    router.backoff_s = 0.0
+    if found.cursor == router.ahead.cursor:
+        return True
+    _stage(core, router, found, ts)
+    return router.ahead.cursor < upto
+
+
+def _back_off(core: Core, router: Router) -> None:
+    router.backoff_s = min(max(router.backoff_s * 2, BACKOFF_MIN_S), BACKOFF_MAX_S)
+    router.retry_s = core.clock.monotonic_s() + router.backoff_s
+
+
+def _stage(core: Core, router: Router, found: Plan, ts: int) -> None:
+    source, dest = router.source, router.dest
+    before, first = router.ahead, dest.next_seq
+    router.ahead = Place(found.cursor, before.forwarded_total + found.copied, before.step + 1)
+    if router.known and found.cursor >= router.known_upto:
+        router.known = set()
+    _note_hops(core, router, found, first)
+    is_resident = dest.durability == "ephemeral"
+    is_logged = not is_resident and (
+        source.config.durability == "ephemeral" or found.lowest <= source.resident_upto
+    )
+    if is_resident:
+        dest.last_ts = ts
+        put_pieces(core, dest, first, found.pieces)
+    elif is_logged:
+        for count, columns in found.pieces:
+            CopyOp(core, dest, count, columns, ts).stage()
+    is_derived = not is_resident and not is_logged
+    MapOp(core, router, before, found if is_derived else None, ts).stage()
+
+
+class CopyOp(Frame):
+    """Copies, or a hole, that the log holds in their own right."""
+
+    __slots__ = ("_core", "_count", "_last_ts_before", "_piece", "_size")
+
+    def __init__(self, core: Core, dest: Topic, count: int, columns: Piece, ts: int) -> None:
+        kind = frames.HOLE if columns is None else frames.APPEND
+        super().__init__(dest, kind, False, None)
+        self._core = core
+        self._piece = columns
+        self._count = count
+        self._size = 0 if columns is None else len(columns.payload)
+        self._last_ts_before = dest.last_ts
+        self.first = dest.next_seq
+        self.ts = ts
+        if columns is None:
+            self.floor, self.flags = self.first + count - 1, SOURCE_TRIM
+        else:
+            self.count = count
+            self.flags, self.cols = columns_codec.encode(columns, times=False)
+            self.payload = bytes(columns.payload)
+
+    def stage(self) -> None:
+        self.gated = advance(self._core, self.topic, self._count, self._size, self.ts)
+        self._core.committer.stage(self)
+
+    def apply(self) -> None:
+        release(self._core, self.topic, self._size)
+        if not self.topic.dropped:
+            put_pieces(self._core, self.topic, self.first, [(self._count, self._piece)])
+
+    def undo(self) -> None:
+        release(self._core, self.topic, self._size)
+        self.topic.next_seq, self.topic.last_ts = self.first, self._last_ts_before
+
+
+class MapOp(Frame):
+    """A step of a router on its way into the destination's timeline."""
+
+    __slots__ = ("_before", "_core", "_last_ts_before", "_place", "_plan", "_router")
+
+    def __init__(
+        self, core: Core, router: Router, before: Place, found: Plan | None, ts: int
+    ) -> None:
+        super().__init__(router.dest, frames.MAP, False, None)
+        self._core = core
+        self._router = router
+        self._before = before
+        self._place = router.ahead
+        self._plan = found
+        self._last_ts_before = router.dest.last_ts
+        self.first = router.dest.next_seq
+        self.ts = ts
+        source, options = router.source, router.options
+        self.payload = router_frames.encode(
+            MapFrame(
+                router.id, router.name, source.id, source.name, source.epoch,
+                options.preserve_node, options.preserve_tag,
+                options.guarantee == "exactly_once", self._place,
+                router_frames.pack(found.runs if found is not None else []),
+            )
+        )  # fmt: skip
+
+    def stage(self) -> None:
+        found = self._plan
+        if found is not None and found.count:
+            self.gated = advance(self._core, self.topic, found.count, found.size, self.ts)
+        self._core.committer.stage(self)
+
+    def apply(self) -> None:
+        self._router.place = self._place
+        _forget_hops(self._core, self._router.source)
+        found = self._plan
+        if found is not None:
+            release(self._core, self.topic, found.size)
+            if not self.topic.dropped:
+                put_pieces(self._core, self.topic, self.first, found.pieces)
+
+    def undo(self) -> None:
+        self._router.ahead = self._before
+        self._core.routers.dirty[self._router.source.id] = None
+        _back_off(self._core, self._router)
+        if self._plan is not None:
+            release(self._core, self.topic, self._plan.size)
+            self.topic.next_seq, self.topic.last_ts = self.first, self._last_ts_before
+
+
+def advance(core: Core, dest: Topic, count: int, size: int, ts: int) -> bool:
+    """Assigns seqs; True when what takes them must be durable before it is seen."""
+    dest.next_seq += count
+    dest.last_ts = ts
+    dest.pending_bytes += size
+    core.pending_bytes += size
+    if dest.durability == "disk":
+        return ceilings.cover(core, dest, dest.next_seq - 1, dest.bytes_total + dest.pending_bytes)
+    return dest.durability == "fsync"
+
+
+def release(core: Core, dest: Topic, size: int) -> None:
+    dest.pending_bytes -= size
+    core.pending_bytes -= size
+
+
+def put_pieces(core: Core, dest: Topic, first: int, pieces: list[tuple[int, Piece]]) -> None:
+    """Makes copies readable, and holes known."""
+    for count, columns in pieces:
+        if columns is not None:
+            append.publish(core, dest, first, columns)
+        else:
+            dest.add_hole(first, first + count - 1, SOURCE_TRIM)
+            append.published(core, dest, 0, 0)
+        first += count
+
+
+# -- hops ----------------------------------------------------------------------------------------
+
+
+def _note_hops(core: Core, router: Router, found: Plan, first: int) -> None:
+    """Counts how far each copy has come, for topics in a cycle only."""
+    if len(core.routers.ring(router.dest)) == 1:
+        return
+    behind = core.routers.hops.get(router.source.id, {})
+    counts = core.routers.hops.setdefault(router.dest.id, {})
+    for state, low, high in found.runs:
+        if state == LIVE:
+            for seq in range(low, high + 1):
+                counts[first + seq - low] = behind.get(seq, 0) + 1
+        first += high - low + 1
+
+
+def _forget_hops(core: Core, source: Topic) -> None:
+    """What every router is past needs no count any more."""
+    counts = core.routers.hops.get(source.id)
+    routers = core.routers.from_topic(source)
+    if counts and routers:
+        passed = min(router.place.cursor for router in routers)
+        for seq in [seq for seq in counts if seq <= passed]:
+            del counts[seq]

@@ -1,0 +1,291 @@
+"""Copies made again: from the maps in the log and the bytes of the sources, seq by seq.
+
+A copy depends on one thing only, the bytes of the record it was made from. Those are found by
+topic, seq and generation, in the log, among copies made again before, or in the segments that the
+snapshot names; what became of the record since (deleted, evicted, its topic dropped) has no say.
+So shards can be replayed one after the other, and a map that was copied into a later generation
+still finds what it was about.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from operator import itemgetter
+from typing import Protocol
+
+import numpy as np
+
+from topics.engine import router_frames
+from topics.engine.block import Block
+from topics.engine.core import Core
+from topics.engine.derive import copies
+from topics.engine.router_frames import MapFrame, Place, RouterFrame
+from topics.engine.routers import Router
+from topics.engine.segments import Segment
+from topics.engine.topic import Topic
+from topics.storage import columns as columns_codec
+from topics.storage.columns import Columns
+from topics.storage.frames import Groups
+from topics.storage.segment import Row
+from topics.types import LIVE, SOURCE_TRIM
+
+# Columns with the seq of their first record.
+Found = tuple[Columns, int]
+# A run of frames of one topic with ascending seqs.
+Frames = tuple[int, Groups, int, int]
+_FIRST = itemgetter(0)
+
+
+class Fold(Protocol):
+    """What replaying a map needs of the replay."""
+
+    core: Core
+    sources: SourceBytes | None
+
+    def publish(self, topic: Topic, first: int, columns: Columns) -> None: ...
+
+    def skipped(self, topic: Topic, first: int) -> None: ...
+
+    def lost(self, dest: Topic, source_id: int, seq: int, /) -> None: ...
+
+
+class SourceBytes:
+    """The records of the log and of the snapshot's segments, by seq."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        # By topic and generation, in the order of the seqs: a seq may be used again in a later
+        # generation, by a topic whose head could not be proved.
+        self._logged: dict[int, dict[int, list[Frames]]] = defaultdict(lambda: defaultdict(list))
+        self._made: dict[int, dict[int, list[tuple[int, Columns]]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self._rows: dict[int, list[tuple[int, Segment, Row]]] | None = None
+        self._last: tuple[int, int, Columns, int] | None = None
+
+    def keep(self, topic_id: int, generation: int, groups: Groups, first: int, stop: int) -> None:
+        """Remembers a run of append frames. Those that come by again are left out."""
+        kept = self._logged[topic_id][generation]
+        seqs = groups.frames["first"][first:stop].astype(np.int64)
+        falls = (np.flatnonzero(np.diff(seqs) <= 0) + 1 + first).tolist()
+        for start, end in zip([first, *falls], [*falls, stop], strict=True):
+            known = _last_of(kept[-1]) if kept else -1
+            start += int(np.searchsorted(groups.frames["first"][start:end], known, side="right"))
+            if start < end:
+                kept.append((int(groups.frames["first"][start]), groups, start, end))
+
+    def made(self, topic_id: int, generation: int, first: int, columns: Columns) -> None:
+        self._made[topic_id][generation].append((first, columns))
+
+    def find(self, topic_id: int, generation: int, seq: int, upto: int) -> Found | None:
+        """A run that holds the record, as of a generation; it need not go up to `upto`."""
+        if self._last is not None:
+            last_topic, last_generation, columns, first = self._last
+            same = (last_topic, last_generation) == (topic_id, generation)
+            if same and first <= seq < first + len(columns):
+                return columns, first
+        found = self._in_log(topic_id, generation, seq, upto) or self._in_segments(topic_id, seq)
+        if found is not None:
+            self._last = (topic_id, generation, *found)
+        return found
+
+    def _in_log(self, topic_id: int, generation: int, seq: int, upto: int) -> Found | None:
+        logged, made = self._logged.get(topic_id, {}), self._made.get(topic_id, {})
+        # Behind this one a later generation may have used the seqs again.
+        limit = upto + 1
+        for at in sorted((g for g in {*logged, *made} if g <= generation), reverse=True):
+            runs, kept = made.get(at, []), logged.get(at, [])
+            found: Found | None = None
+            index = bisect_right(runs, seq, key=_FIRST) - 1
+            if index >= 0 and seq < runs[index][0] + len(runs[index][1]):
+                found = runs[index][1], runs[index][0]
+            index = bisect_right(kept, seq, key=_FIRST) - 1
+            if found is None and index >= 0:
+                found = _decoded(kept[index], seq, upto)
+            if found is not None:
+                return _cut(found, limit)
+            starts = [run[0] for run in runs[:1]] + [run[0] for run in kept[:1]]
+            limit = min([limit, *(start for start in starts if start > seq)])
+        return None
+
+    def _in_segments(self, topic_id: int, seq: int) -> Found | None:
+        if self._rows is None:
+            self._rows = defaultdict(list)
+            for held in self._core.routers.segments:
+                for row in held.info.rows:
+                    self._rows[row.topic_id].append((row.first, held, row))
+            for rows in self._rows.values():
+                rows.sort(key=_FIRST)
+        rows = self._rows.get(topic_id, [])
+        # A record may stand in two: the newer one may have been written without it.
+        for first, held, row in reversed(rows[: bisect_right(rows, seq, key=_FIRST)]):
+            if seq >= row.stop:
+                continue
+            block = Block(first, columns_codec.empty())
+            block.columns, block.segment, block.row, block.size = None, held, row, row.payload_bytes
+            columns = self._core.segments.columns_waiting(block)
+            if columns.span(seq - first, seq - first + 1):
+                return columns, first
+        return None
+
+
+def _cut(found: Found, limit: int) -> Found:
+    columns, first = found
+    return (columns if first + len(columns) <= limit else columns.cut(0, limit - first)), first
+
+
+def _last_of(kept: Frames) -> int:
+    _, groups, _, stop = kept
+    return int(groups.frames["first"][stop - 1])
+
+
+def _decoded(kept: Frames, seq: int, upto: int) -> Found | None:
+    """The frame that holds `seq`, or a run of frames of single records from it on."""
+    _, groups, start, end = kept
+    table = groups.frames
+    index = start + int(np.searchsorted(table["first"][start:end], seq, side="right")) - 1
+    first, count = int(table["first"][index]), int(table["count"][index])
+    if seq >= first + count:
+        return None
+    if count == 1 and not table["flags"][index]:
+        stop = min(end, index + upto - seq + 1)
+        part = table[index:stop]
+        plain = (part["count"] == 1) & (part["flags"] == 0)
+        follows = part["first"].astype(np.int64) - first == np.arange(len(part))
+        broken = np.flatnonzero(~(plain & follows))
+        length = int(broken[0]) if len(broken) else len(part)
+        sizes = part["size"][:length].astype(np.int64)
+        places = groups.payload_at[index : index + length]
+        return gather(groups.raw, places, sizes, part[:length]), first
+    row = table[index]
+    at = int(groups.cols_at[index])
+    raw = groups.raw[at : at + int(row["cols"])]
+    columns, _ = columns_codec.decode(
+        int(row["flags"]), count, raw, payload(groups, index), int(row["ts"])
+    )
+    return columns, first
+
+
+def lacks(sources: SourceBytes, frame: MapFrame, generation: int) -> bool:
+    """Whether a record that a map copied is not there yet."""
+    copied = [last for state, _, last in frame.runs if state == LIVE]
+    if not copied:
+        return False
+    return sources.find(frame.source_id, generation, copied[-1], copied[-1]) is None
+
+
+def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: int) -> None:
+    """Makes the copies of a map again; those already there are left alone."""
+    row = groups.frames[index]
+    first, ts = int(row["first"]), int(row["ts"])
+    frame = router_frames.decode_map(payload(groups, index))
+    known = fold.core.routers.recovered.get(frame.router_id)
+    if known is not None and frame.place.step > known.place.step:
+        known.place = frame.place
+    if frame.runs and first > dest.head + 1:
+        fold.skipped(dest, first)
+    for state, low, high in frame.runs:
+        stop = first + high - low + 1
+        low += max(dest.head + 1 - first, 0)
+        first = stop
+        if low > high:
+            continue
+        if state == LIVE:
+            _copy_again(fold, dest, frame, generation, low, high, ts)
+        else:
+            dest.add_hole(dest.head + 1, dest.head + high - low + 1, SOURCE_TRIM)
+    dest.last_ts = max(dest.last_ts, ts)
+
+
+def _copy_again(
+    fold: Fold, dest: Topic, frame: MapFrame, generation: int, low: int, high: int, ts: int
+) -> None:
+    sources = fold.sources
+    while low <= high:
+        found = None
+        if sources is not None:
+            found = sources.find(frame.source_id, generation, low, high)
+        if found is None or sources is None:
+            fold.lost(dest, frame.source_id, low)
+            low += 1
+            continue
+        columns, first = found
+        stop = min(first + len(columns), high + 1)
+        indexes = range(low - first, stop - first)
+        made = copies(columns, indexes, first, frame.copying, dest.head + 1, ts)
+        sources.made(dest.id, generation, dest.head + 1, made)
+        # The topic may join it to others, and then it grows: its own copy.
+        fold.publish(dest, dest.head + 1, made.cut(0, len(made)))
+        low = stop
+
+
+# -- the routers themselves ----------------------------------------------------------------------
+
+
+def define(core: Core, frame: RouterFrame) -> None:
+    """Folds a definition, from the log or from a snapshot."""
+    routers = core.routers
+    routers.next_id = max(routers.next_id, frame.id + 1)
+    known = routers.recovered.get(frame.id)
+    if known is None and frame.id not in routers.ended:
+        routers.recovered[frame.id] = frame
+    elif known is not None and frame.version > known.version:
+        known.version, known.options = frame.version, frame.options
+
+
+def end(core: Core, router_id: int) -> None:
+    core.routers.ended.add(router_id)
+    core.routers.recovered.pop(router_id, None)
+
+
+def conclude(core: Core) -> None:
+    """Enters the routers whose topics are there. Of two with one name the younger one counts."""
+    routers = core.routers
+    for _, frame in sorted(routers.recovered.items()):
+        source, dest = core.by_id.get(frame.source_id), core.by_id.get(frame.dest_id)
+        before = routers.by_name.get(frame.name)
+        if before is not None:
+            routers.leave(before)
+            routers.forget(before)
+        if source is None or dest is None:
+            continue
+        router = Router(frame.id, frame.name, frame.options, source, dest)
+        router.version, router.created_ts = frame.version, frame.created_ts
+        router.known_upto = frame.known_upto
+        place = frame.place
+        if place.cursor > source.head:
+            # The head could not be proved and went back, with a new epoch.
+            place = Place(source.head, place.forwarded_total, place.step)
+        router.place = router.ahead = place
+        routers.enter(router)
+        routers.sources[source.id].durable_head = source.head
+    routers.recovered.clear()
+    routers.ended.clear()
+    routers.segments.clear()
+
+
+def gather(
+    raw: bytes,
+    at: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    table: np.ndarray[tuple[int, ...], np.dtype[np.void]],
+) -> Columns:
+    ends = np.cumsum(sizes)
+    with memoryview(raw) as view:
+        spans = zip(at.tolist(), (at + sizes).tolist(), strict=True)
+        joined = b"".join([view[start:stop] for start, stop in spans])
+    times = table["ts"].astype(np.int64)
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(times)) + 1))
+    return Columns(
+        joined,
+        array("I", ends.astype(np.uint32).tobytes()),
+        array("I", starts.astype(np.uint32).tobytes()),
+        array("q", times[starts].tobytes()),
+    )
+
+
+def payload(groups: Groups, index: int) -> memoryview:
+    at = int(groups.payload_at[index])
+    return memoryview(groups.raw)[at : at + int(groups.frames["size"][index])]
