@@ -39,12 +39,12 @@ MUTANTS = (
         "        fs.sync_dir(parent)\n", "        pass\n",
     ),
     Mutant(
-        "log trimmed one file too far", "engine/checkpoint.py",
+        "log trimmed one file too far", "engine/trimming.py",
         "number < older.positions[shard]", "number <= newest.positions[shard]",
         is_quick=False,
     ),
     Mutant(
-        "log trimmed as if one snapshot were enough", "engine/checkpoint.py",
+        "log trimmed as if one snapshot were enough", "engine/trimming.py",
         "number < older.positions[shard]", "number < newest.positions[shard]",
         is_quick=False,
     ),
@@ -138,7 +138,7 @@ MUTANTS = (
         is_quick=False,
     ),
     Mutant(
-        "segment removed while the older snapshot needs it", "engine/checkpoint.py",
+        "segment removed while the older snapshot needs it", "engine/trimming.py",
         "        if number not in needed and number in core.segments.garbage:",
         "        if number in core.segments.garbage:",
         is_quick=False,

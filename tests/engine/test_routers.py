@@ -467,3 +467,29 @@ def test_a_sliced_checkpoint_loses_no_copy(world: World) -> None:
     settle(engine)
     engine = world.restart("crash")
     assert data(engine, "b") == list(range(40))
+
+
+@pytest.mark.parametrize("slices", range(12))
+def test_a_destination_is_captured_behind_its_source(world: World, slices: int) -> None:
+    """Whatever slice of a checkpoint a record is forwarded and deleted in, its copy stays."""
+    engine = world.engine
+    for name in "bac":
+        engine.put_topic(name, {"durability": "fsync"})
+    route(engine, "a", "b")
+    route(engine, "b", "c")
+    with held(engine, "a"):
+        write(engine, "a", 1, 2)
+        engine._maintenance._begin_checkpoint()
+        work = engine._maintenance._running
+        assert work is not None
+        for _ in range(slices):
+            next(work, None)
+    settle(engine)
+    settle(engine)
+    for name in "ab":
+        # Without going on with the checkpoint.
+        engine.submit_delete(name, before_seq=3, match=None)
+    engine.sync()
+    engine._maintenance._drain()
+    engine = world.restart("crash")
+    assert (data(engine, "b"), data(engine, "c")) == ([], [1, 2])

@@ -90,9 +90,7 @@ class RouterRoutes:
             if ticket.error is not None:
                 return response_to(ticket.error)
             log = self._app.engine.core.committer
-            body = RouterPut(
-                created=created, performance=call.performance(log), **_fields(router)
-            )
+            body = RouterPut(created=created, performance=call.performance(log), **_fields(router))
             return call.answer(body, 201 if created else 200)
 
         return self._ended(call, ticket, answer)
