@@ -304,6 +304,7 @@ def check_image(
 ) -> None:
     """Recovers an image and holds it against the model; then again, and after some more life."""
     run = Run.__new__(Run)
+    unknown = [o for o in model.in_flight if o.kind == "append" and o.key is not None]
     run.adopt(image, model, ending, wall_ms, settings, observer)
     image.on_mutation = None
     run.judge()
@@ -311,6 +312,9 @@ def check_image(
     twin = Run.__new__(Run)
     twin.adopt(image.crashed(LOSE_ALL), model.copy(), "crash", wall_ms, settings)
     twin.judge()
+    for operation in unknown:
+        # Whoever does not know how it ended asks again: then it is there once.
+        run.do(operation)
     _live_on(run)
     if is_deep:
         # Two checkpoints trim the log: nothing may have rested on what was only in the cache.

@@ -263,10 +263,10 @@ def sliced_checkpoint(run: Run) -> None:
     run.append("b", 5)
     run.advance(60)
     for turn in range(8):
-        write = Operation("append", "a", run.records(1), f"s{turn}")
         # Now and then a write is still on its way while the checkpoint goes on.
-        run.submit([write], wait=turn % 2 == 0)
-        for _ in range(40 if turn == 1 else 1):
+        write = Operation("append", "ba"[turn > 0], run.records(1), f"s{turn}")
+        run.submit([write], wait=turn % 2 == 1)
+        for _ in range(1 if turn else 40):
             run.engine.maintain(0)
         run.sync()
         run.delete("a", match="x") if turn % 3 == 0 else run.append("b", 1)
