@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.server.api.conftest import KEYS
 from tests.support.servers import Client, Reply, Served
 
 
@@ -167,7 +169,12 @@ def test_the_list_is_paged_and_filtered(client: Client, topic: str) -> None:
     assert client.get("/v0/routers?cursor=nonsense").status == 400
 
 
-def test_a_key_needs_scope_and_names(locked: Served) -> None:
+def test_a_key_needs_scope_and_names(tmp_path: Path) -> None:
+    with Served(tmp_path, TOPICS_API_KEYS=KEYS).wait_ready() as locked:
+        check_scope_and_names(locked)
+
+
+def check_scope_and_names(locked: Served) -> None:
     with locked.client("reader") as reader, locked.client("admin") as admin:
         assert route(reader, "ra", "rb").status == 403
         assert route(admin, "ra", "rb").status == 201
