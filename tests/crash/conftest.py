@@ -62,12 +62,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"{totals['recoveries']} recoveries, "
             f"{totals['records_checked']} acknowledged records checked; acknowledged fsync records "
             f"lost {totals['lost']}, deleted resurrected {totals['resurrected']}, "
-            f"unexplained holes {totals['unexplained']}"
+            f"unexplained holes {totals['unexplained']}, other broken promises {totals['other']}"
         )
     if totals["io_error_cases"]:
         terminalreporter.write_line(
             f"I/O errors: {totals['io_error_cases']} cases over {totals['io_error_calls']} calls, "
-            f"{totals['io_errors_unknown']} unknown outcomes, all recovered"
+            f"{totals['io_errors_unknown']} unknown outcomes, "
+            f"{totals['io_errors_broken']} broken promises"
         )
     if totals["corruption_cases"]:
         terminalreporter.write_line(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 from tests.crash.harness import SETTINGS, Run, Sweep, deterministic
 from tests.crash.random_workload import random_workflow, settings_of
 from tests.crash.workflows import WORKFLOWS
+from topics.settings import Settings
 from topics.testing import CrashPlan
 
 SEEDS = Path(__file__).parents[1] / "seeds"
@@ -27,12 +29,38 @@ PLANS = {plan.name: plan for plan in CrashPlan.standard()}
 Tally = Callable[..., None]
 
 
-def report(sweep: Sweep, tally: Tally, tally_images: Callable[[set[str]], None]) -> None:
-    tally_images(sweep.images)
-    tally(
-        workflows=1, crash_points=sweep.points, recoveries=sweep.checks,
-        records_checked=sweep.records_checked,
-    )  # fmt: skip
+def kind_of(failure: str) -> str:
+    """The figure of the summary that a broken promise belongs to."""
+    if "was deleted, is now live" in failure or "came back" in failure:
+        return "resurrected"
+    if "explain" in failure or "nobody wrote it" in failure:
+        return "unexplained"
+    lost = ("was live, is now", "the topic is gone", "head fell", "reads", "CorruptData")
+    return "lost" if any(words in failure for words in lost) else "other"
+
+
+def swept(
+    sweep: Sweep,
+    workflow: Callable[[Run], None],
+    settings: Settings,
+    tally: Tally,
+    tally_images: Callable[[set[str]], None],
+    *,
+    seed: int = 1,
+) -> None:
+    """Runs a sweep and counts what it did and found, also when it fails."""
+    try:
+        sweep.run(workflow, settings, seed=seed)
+    except Exception as error:
+        found = sweep.failures or [f"{type(error).__name__}: {error}"]
+        tally(**Counter(map(kind_of, found)))
+        raise
+    finally:
+        tally_images(sweep.images)
+        tally(
+            workflows=1, crash_points=sweep.points, recoveries=sweep.checks,
+            records_checked=sweep.records_checked,
+        )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -42,8 +70,7 @@ def test_a_crash_anywhere_keeps_every_promise(
 ) -> None:
     workflow, settings = WORKFLOWS[name]
     sweep = Sweep([PLANS[plan] for plan in QUICK], nested_every=400)
-    sweep.run(workflow, settings)
-    report(sweep, tally, tally_images)
+    swept(sweep, workflow, settings, tally, tally_images)
 
 
 @pytest.mark.slow
@@ -53,9 +80,8 @@ def test_a_workload_that_failed_before_passes(
 ) -> None:
     """Every failing seed of the long tier is kept and run again."""
     seed = json.loads(path.read_text())["seed"]
-    sweep = Sweep([PLANS["random-sectors"], PLANS["suffix"]], random_plans=1, kills=False)
-    sweep.run(random_workflow(seed, 25), settings_of(seed), seed=seed)
-    report(sweep, tally, tally_images)
+    sweep = Sweep([PLANS["random-sectors"]], nested_every=12)
+    swept(sweep, random_workflow(seed, 25), settings_of(seed), tally, tally_images, seed=seed)
 
 
 @pytest.mark.parametrize("path", sorted(SEEDS.glob("history-*.json")), ids=lambda p: p.stem)
@@ -105,8 +131,7 @@ def test_a_crash_anywhere_in_any_way(
     """All plans, random ones too, and crashes inside the recovery of crashes."""
     workflow, settings = WORKFLOWS[name]
     sweep = Sweep(CrashPlan.standard(), random_plans=4, nested_every=25)
-    sweep.run(workflow, settings)
-    report(sweep, tally, tally_images)
+    swept(sweep, workflow, settings, tally, tally_images)
 
 
 @pytest.mark.full
@@ -125,11 +150,11 @@ def test_a_crash_anywhere_in_random_workloads(
             random_plans=2, every=1 + seed % 3, nested_every=60,
         )  # fmt: skip
         try:
-            sweep.run(random_workflow(seed, 10 + seed % 30), settings_of(seed), seed=seed)
+            workflow = random_workflow(seed, 10 + seed % 30)
+            swept(sweep, workflow, settings_of(seed), tally, tally_images, seed=seed)
         except Exception as error:
             (SEEDS / f"sweep-{seed}.json").write_text(json.dumps({"seed": seed}) + "\n")
             failed.append(f"seed {seed}: {error}"[:2000])
-        report(sweep, tally, tally_images)
         done += 1
         seed += 2
     print(f"random workloads: {done} seeds")

@@ -126,6 +126,7 @@ def sweep(every: int, part: int, parts: int, tally: Callable[..., None]) -> None
     for number, fault in enumerate(cases(every)):
         if number % parts != part:
             continue
+        ending = ""
         with deterministic(1):
             try:
                 run, ending = run_with(fault)
@@ -135,7 +136,10 @@ def sweep(every: int, part: int, parts: int, tally: Callable[..., None]) -> None
         done += 1
         calls += fault.fired
         unknown += ending == "unknown"
-    tally(io_error_cases=done, io_error_calls=calls, io_errors_unknown=unknown)
+    tally(
+        io_error_cases=done, io_error_calls=calls, io_errors_unknown=unknown,
+        io_errors_broken=len(failures),
+    )  # fmt: skip
     assert not failures, f"{len(failures)} of {done}:\n" + "\n".join(failures[:5])
 
 

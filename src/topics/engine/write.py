@@ -249,12 +249,14 @@ class Batch:
         return b'{"$seq":%d,"$ts":%d,"data":%b},' % (first, ts, data)
 
     def _render_plain(self, first: int, ts: int) -> bytes:
-        # One formatting of the whole batch: a third less than one for each record and a join.
+        # All the heads in one formatting, then one join of the right size: half the work of
+        # formatting each record, and no copying while the result grows.
         count = len(self.data)
-        flat: list[object] = [None] * (2 * count)
-        flat[0::2] = range(first, first + count)
-        flat[1::2] = self.data
-        return (b'{"$seq":%%d,"$ts":%d,"data":%%b},' % ts) * count % tuple(flat)
+        heads = (b'{"$seq":%%d,"$ts":%d,"data":\0' % ts) * count % (*range(first, first + count),)
+        parts: list[Any] = [b"},"] * (3 * count)
+        parts[0::3] = heads[:-1].split(b"\0")
+        parts[1::3] = self.data
+        return b"".join(parts)
 
     def _parts(self, first: int, ts: int) -> list[bytes]:
         quoted = {
