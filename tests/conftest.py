@@ -1,4 +1,4 @@
-"""Fixtures of the crash suites, and the lines that sum them up at the end of a run."""
+"""What the crash suites need everywhere: fixtures, and the lines that sum them up."""
 
 from __future__ import annotations
 
