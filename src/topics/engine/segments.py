@@ -55,20 +55,6 @@ class Segment:
             self.owner.discard(self)
 
 
-class StoreBytes:
-    """A segment in a cold store."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self._name = name
-
-    def read(self, length: int, offset: int) -> bytes:
-        return self._store.get_range(self._name, offset, length)
-
-    def size(self) -> int:
-        return self._store.size(self._name)
-
-
 class HeldBytes:
     """A part of a segment that is in memory already."""
 
