@@ -52,6 +52,7 @@ __all__ = [
     "FormatMismatch",
     "Incompatible",
     "InvalidRequest",
+    "NotAQueue",
     "NotEmpty",
     "NotFound",
     "NotReady",

@@ -11,6 +11,7 @@
     ├── Conflicting             409 conflict
     │   ├── Incompatible        409 topic_exists_incompatible
     │   ├── NotEmpty            409 topic_not_empty
+    │   ├── NotAQueue           409 not_a_queue
     │   ├── CursorRegressed     409 cursor_regressed
     │   └── RouterCycle         409 router_cycle
     ├── TopicFull               422 topic_full
@@ -87,6 +88,10 @@ class Incompatible(Conflicting):
 
 class NotEmpty(Conflicting):
     code = "topic_not_empty"
+
+
+class NotAQueue(Conflicting):
+    code = "not_a_queue"
 
 
 class CursorRegressed(Conflicting):

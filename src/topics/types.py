@@ -272,6 +272,14 @@ class CursorState(msgspec.Struct, frozen=True, kw_only=True):
     created: bool = False
 
 
+class QueueState(msgspec.Struct, frozen=True):
+    """The counters of a queue. A job whose delay runs is neither ready nor in flight."""
+
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     epoch: int
@@ -285,6 +293,8 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_read_ts: int | None
     evict_floor: int
     cursors: list[CursorState] = []
+    # None on a log.
+    queue: QueueState | None = None
 
 
 class Range(msgspec.Struct, frozen=True):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # An open block that reached this is ended by the next write.
 JOINED_BYTES_MAX = 240 * 1024
 
+_DEAD = bytes((DEAD,))
+
 Loader = Callable[["Block"], Columns | None]
 
 
@@ -119,6 +121,13 @@ class Block:
         self.dead[index] = DEAD
         self.dead_count += 1
         return True
+
+    def mark_run_dead(self, first: int, stop: int) -> None:
+        """Marks the records [first, stop), all of them live until now."""
+        if self.dead is None:
+            self.dead = bytearray(self.count)
+        self.dead[first:stop] = _DEAD * (stop - first)
+        self.dead_count += stop - first
 
     def is_dead(self, index: int) -> bool:
         return self.dead is not None and self.dead[index] == DEAD

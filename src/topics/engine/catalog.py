@@ -14,7 +14,14 @@ from topics.engine.resident import write_account
 from topics.engine.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
 from topics.storage import frames
-from topics.types import ConfigInput, TopicConfig, TopicState, check_name, resolve_config
+from topics.types import (
+    ConfigInput,
+    QueueState,
+    TopicConfig,
+    TopicState,
+    check_name,
+    resolve_config,
+)
 
 _ENCODER = msgspec.msgpack.Encoder()
 Given = ConfigInput | Mapping[str, object] | None
@@ -134,12 +141,21 @@ def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
     return True, ticket
 
 
-def state_of(topic: Topic, *, with_cursors: bool = True) -> TopicState:
+def queue_state(core: Core, topic: Topic) -> QueueState | None:
+    """The counters of a queue as of now; None for a log."""
+    queue = topic.queue
+    if queue is None:
+        return None
+    queue.tick(core.monotonic_ms())
+    return QueueState(queue.ready(topic.live_count), queue.in_flight, queue.dead_lettered)
+
+
+def state_of(core: Core, topic: Topic, *, with_cursors: bool = True) -> TopicState:
     """A topic as it stands; the caller has expired it to now before."""
     return TopicState(
         topic=topic.name, epoch=topic.epoch, head_seq=topic.head, earliest_seq=topic.floor,
         next_seq=topic.head + 1, count=topic.live_count, bytes=topic.live_bytes,
         config=topic.config, last_write_ts=topic.last_write_ts,
         last_read_ts=topic.last_read_ts, evict_floor=topic.evict_floor,
-        cursors=cursors.page(topic) if with_cursors else [],
+        cursors=cursors.page(topic) if with_cursors else [], queue=queue_state(core, topic),
     )  # fmt: skip

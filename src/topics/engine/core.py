@@ -49,6 +49,8 @@ class Core:
         self.next_topic_id = 1
         self.next_epoch = 1
         self.next_segment = 1
+        # Of all queues together, and different in every generation.
+        self.next_lease = 0
         self.live_bytes = 0
         # Assigned but not published yet.
         self.pending_bytes = 0
@@ -192,6 +194,9 @@ class Core:
                 oldest.columns = None
 
     # -- time --------------------------------------------------------------------------------
+
+    def monotonic_ms(self) -> int:
+        return round(self.clock.monotonic_s() * 1000)
 
     def expire(self, topic: Topic, *, log: bool = True) -> None:
         """Brings a topic's TTL floor up to now, and writes down that it moved.

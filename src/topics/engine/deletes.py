@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from topics.types import DELETED, U64_MAX, Deleted, convert
 
 Match = tuple[str, bool]
 
-_ENCODER = msgspec.msgpack.Encoder()
+encode = msgspec.msgpack.Encoder().encode
 
 
 class DeleteFrame(msgspec.Struct, array_like=True):
@@ -77,7 +77,7 @@ def delete(
     core.committer.stage(
         Op(
             topic, frames.DELETE, apply, gated=topic.durability != "memory", ticket=ticket,
-            first=topic.head, payload=_ENCODER.encode(frame),
+            first=topic.head, payload=encode(frame),
         )
     )  # fmt: skip
 
@@ -117,9 +117,11 @@ def is_live(topic: Topic, seq: int) -> bool:
     return block.first <= seq and not block.is_dead(seq - block.first)
 
 
-def runs_of(seqs: Iterable[int]) -> bytes:
+def runs_of(seqs: Sequence[int]) -> bytes:
     """Ascending seqs as runs of (first, last)."""
     runs: array[int] = array("Q")
+    if seqs and seqs[-1] - seqs[0] == len(seqs) - 1:
+        return array("Q", (seqs[0], seqs[-1])).tobytes()
     for seq in seqs:
         if runs and runs[-1] == seq - 1:
             runs[-1] = seq
@@ -150,16 +152,18 @@ def _kill(core: Core, topic: Topic, first: int, last: int) -> None:
         block = topic.blocks[position]
         seq = max(seq, block.first)
         stop = min(last, block.stop - 1)
-        for index in range(seq - block.first, stop + 1 - block.first):
-            if block.is_dead(index):
-                continue
-            span = block.span(index, index + 1, core.segments.columns_or_none)
-            block.mark_dead(index)
+        # All of them first: the runs are found in the flags that the marking changes.
+        for start, end in list(block.live_runs(seq - block.first, stop + 1 - block.first)):
+            span = block.span(start, end, core.segments.columns_or_none)
+            block.mark_run_dead(start, end)
             block.live_bytes -= span
             topic.live_bytes -= span
-            topic.live_count -= 1
+            topic.live_count -= end - start
+            if topic.queue is not None:
+                topic.queue.gone(block.first + start, block.first + end)
             if block.segment is not None and block.row is not None:
-                block.segment.unflagged.append(block.row.flag_at + index)
+                at = block.row.flag_at
+                block.segment.unflagged.extend(range(at + start, at + end))
         if block.dead_count == block.count:
             topic.release(block)
             topic.live_bytes -= block.live_bytes

@@ -16,7 +16,7 @@ from typing import Any
 
 from topics.engine import append, catalog, deletes, reading, routing
 from topics.engine.commit import Ticket
-from topics.engine.reader_calls import ReaderCalls
+from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import View
 from topics.engine.routers import Router
 from topics.engine.topic import Topic
@@ -46,7 +46,7 @@ BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 
 
-class Engine(ReaderCalls):
+class Engine(QueueCalls):
     # -- topics ------------------------------------------------------------------------------
 
     def put_topic(self, name: str, config: catalog.Given = None) -> tuple[TopicConfig, bool]:
@@ -84,7 +84,7 @@ class Engine(ReaderCalls):
         if touch:
             topic.last_read_ts = self.core.clock.wall_ms()
         self.core.committer.flush()
-        return catalog.state_of(topic, with_cursors=cursors)
+        return catalog.state_of(self.core, topic, with_cursors=cursors)
 
     # -- routers -----------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ from topics.storage.wal_reader import Timeline
 from topics.types import CRASH, EVICTED, RESTART
 
 EPOCH_JUMP = 1 << 20
+# Leases that one generation can give a number to.
+LEASE_BITS = 40
 
 
 @dataclass(slots=True)
@@ -144,6 +146,7 @@ class Recovery:
     def open_log(self, generation: int) -> None:
         core, settings = self.core, self.core.settings
         core.generation = generation
+        core.next_lease = generation << LEASE_BITS
         shards = [
             Shard(self.data.fs, self.data.wal, generation, index, settings, core.clock, self.stats)
             for index in range(settings.wal_shards)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from topics.engine.account import Account
 from topics.engine.block import Block, Loader
+from topics.engine.queue import Queue
 from topics.storage.columns import Columns
 from topics.types import (
     DELETED,
@@ -53,8 +54,8 @@ class Topic:
         "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
         "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "resident_upto",
-        "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
+        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue",
+        "resident_upto", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -98,6 +99,8 @@ class Topic:
         self.cursors: Cursors | None = None
         # Those of the cursors that keep records from cap and TTL.
         self.holds: tuple[Cursor, ...] = ()
+        # Who holds which job; None on a log.
+        self.queue = Queue() if config.type == "queue" else None
         self.tags: TagIndex | None = None
         self.unsealed_bytes = 0
         self.unsealed_records = 0
@@ -159,6 +162,8 @@ class Topic:
             block.live_bytes -= span
             self.live_bytes -= span
             self.live_count -= end - start
+            if self.queue is not None:
+                self.queue.gone(block.first + start, block.first + end)
         self.account.extend(stop - 1, DELETED)
 
     def settle(self) -> None:

@@ -1,0 +1,192 @@
+"""What the holder of a lease can do with it: acknowledge, give back, keep longer.
+
+A call names jobs by seq and counts for those that its node holds; with lease ids only for those
+whose lease it is still the same. The others are skipped, so that every call can be repeated.
+
+An acknowledgement is the permanent delete of the job, as durable as the topic's class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topics.engine import deletes
+from topics.engine.claims import check_lease_ms, check_node
+from topics.engine.commit import Frame, Ticket
+from topics.engine.core import Core
+from topics.engine.deletes import DeleteFrame
+from topics.engine.queue import Lease, Queue
+from topics.engine.queue_values import Acked, Extended, Nacked, lease_id
+from topics.engine.topic import Topic
+from topics.errors import InvalidRequest
+from topics.storage import frames
+from topics.types import LEASE_MS_MAX, clamp
+
+
+class Named:
+    """The jobs that a call names, sorted into those its node holds and the others."""
+
+    __slots__ = ("held", "queue", "skipped")
+
+    def __init__(
+        self,
+        core: Core,
+        topic: Topic,
+        node: object,
+        seqs: Sequence[int],
+        lease_ids: Sequence[str] | None,
+    ) -> None:
+        queue = topic.queue
+        assert queue is not None
+        holder = check_node(node, core.settings)
+        _check_seqs(seqs, lease_ids, core.settings.max_claim)
+        core.expire(topic)
+        queue.tick(core.monotonic_ms())
+        self.queue: Queue = queue
+        # What was taken of the queue: nobody holds it now.
+        self.held: dict[int, Lease] = {}
+        self.skipped: list[int] = []
+        leases = queue.leases
+        for index, seq in enumerate(seqs):
+            lease = leases.get(seq)
+            if (
+                lease is None
+                or lease[0] != holder
+                or (lease_ids is not None and lease_ids[index] != lease_id(lease[1]))
+            ):
+                self.skipped.append(seq)
+            else:
+                self.held[seq] = lease
+        queue.take(self.held)
+
+
+def _check_seqs(seqs: Sequence[int], lease_ids: Sequence[str] | None, most: int) -> None:
+    if not 1 <= len(seqs) <= most:
+        raise InvalidRequest(f"seqs must name 1 to {most} jobs, not {len(seqs)}", limit=most)
+    if set(map(type, seqs)) != {int}:
+        raise InvalidRequest("seqs must be whole numbers")
+    if lease_ids is None:
+        return
+    if len(lease_ids) != len(seqs):
+        raise InvalidRequest(f"lease_ids has {len(lease_ids)} entries and seqs has {len(seqs)}")
+    if set(map(type, lease_ids)) != {str}:
+        raise InvalidRequest("lease_ids must be texts")
+
+
+# -- acknowledging -------------------------------------------------------------------------------
+
+
+def ack(
+    core: Core,
+    topic: Topic,
+    node: object,
+    seqs: Sequence[int],
+    lease_ids: Sequence[str] | None,
+    ticket: Ticket,
+) -> None:
+    """Stages the delete of jobs that are done; the ticket ends in an Acked."""
+    named = Named(core, topic, node, seqs, lease_ids)
+    if not named.held:
+        queue = named.queue
+        ticket.resolve(Acked(0, named.skipped, queue.ready(topic.live_count), queue.in_flight))
+        return
+    named.queue.leaving.update(named.held)
+    frame = AckFrame(core, topic, named, ticket)
+    if topic.durability == "ephemeral":
+        core.committer.apply_resident(topic, frame.apply, ticket)
+    else:
+        core.committer.stage(frame)
+
+
+class AckFrame(Frame):
+    """Acknowledged jobs on their way to be deleted."""
+
+    __slots__ = ("_core", "_delete", "_named")
+
+    def __init__(self, core: Core, topic: Topic, named: Named, ticket: Ticket) -> None:
+        super().__init__(topic, frames.DELETE, topic.durability == "fsync", ticket)
+        self._core = core
+        self._named = named
+        self._delete = DeleteFrame(0, deletes.runs_of(sorted(named.held)))
+        self.first = topic.head
+        self.payload = deletes.encode(self._delete)
+
+    def apply(self) -> Acked:
+        topic, named = self.topic, self._named
+        deletes.apply_delete(self._core, topic, self._delete)
+        queue = named.queue
+        return Acked(len(named.held), named.skipped, queue.ready(topic.live_count), queue.in_flight)
+
+    def undo(self) -> None:
+        queue = self._named.queue
+        for seq, lease in self._named.held.items():
+            # It may have been deleted, evicted or expired meanwhile.
+            if queue.leaving.pop(seq, None) is not None:
+                queue.put(seq, lease)
+
+
+# -- giving back ---------------------------------------------------------------------------------
+
+
+def nack(
+    core: Core,
+    topic: Topic,
+    node: object,
+    seqs: Sequence[int],
+    delay_ms: object,
+    lease_ids: Sequence[str] | None,
+    ticket: Ticket,
+) -> None:
+    """Lets jobs be claimed again, at once or later; the ticket ends in a Nacked."""
+    if type(delay_ms) is not int or delay_ms < 0:
+        raise InvalidRequest("delay_ms must be a number of milliseconds")
+    named = Named(core, topic, node, seqs, lease_ids)
+    queue = named.queue
+    _give_back(core, queue, named.held, clamp(delay_ms, 0, LEASE_MS_MAX))
+    ticket.resolve(
+        Nacked(len(named.held), named.skipped, queue.ready(topic.live_count), queue.in_flight)
+    )
+
+
+def release(core: Core, topic: Topic, leases: Sequence[tuple[int, str]], ticket: Ticket) -> None:
+    """Lets jobs be claimed again whose leases are still these; the ticket ends in how many."""
+    queue = topic.queue
+    assert queue is not None
+    queue.tick(core.monotonic_ms())
+    held = {}
+    for seq, token in leases:
+        lease = queue.leases.get(seq)
+        if lease is not None and token == lease_id(lease[1]):
+            held[seq] = lease
+    queue.take(held)
+    _give_back(core, queue, held, 0)
+    ticket.resolve(len(held))
+
+
+def _give_back(core: Core, queue: Queue, held: dict[int, Lease], delay_ms: int) -> None:
+    if delay_ms:
+        queue.delay(list(held), core.monotonic_ms() + delay_ms)
+    else:
+        queue.free.update(dict.fromkeys(held))
+
+
+# -- keeping -------------------------------------------------------------------------------------
+
+
+def extend(
+    core: Core,
+    topic: Topic,
+    node: object,
+    seqs: Sequence[int],
+    lease_ms: object,
+    lease_ids: Sequence[str] | None,
+    ticket: Ticket,
+) -> None:
+    """Sets how long jobs are held from now on; the ticket ends in an Extended."""
+    longer_ms = check_lease_ms(lease_ms)
+    named = Named(core, topic, node, seqs, lease_ids)
+    until = core.monotonic_ms() + longer_ms + 1
+    deadline = core.clock.wall_ms() + longer_ms
+    for seq, (holder, number, _) in named.held.items():
+        named.queue.put(seq, (holder, number, until))
+    ticket.resolve(Extended(len(named.held), named.skipped, dict.fromkeys(named.held, deadline)))

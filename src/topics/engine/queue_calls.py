@@ -1,0 +1,129 @@
+"""The calls of a queue: claim, acknowledge, give back, keep longer, count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topics.engine import catalog, claims, lease_calls
+from topics.engine.commit import Ticket
+from topics.engine.queue_values import Acked, Claimant, Claimed, Extended, Nacked
+from topics.engine.reader_calls import ReaderCalls
+from topics.engine.topic import Topic
+from topics.errors import NotAQueue
+from topics.types import QueueState
+
+
+class QueueCalls(ReaderCalls):
+    def claim(self, name: str, node: str, max: int = 1, *, lease_ms: int | None = None) -> Claimed:
+        """Leases up to `max` jobs to a worker; waits for cold reads."""
+        claimant = Claimant(node, max, lease_ms)
+        ticket = self._fetching(lambda: self.submit_claims(name, [claimant]))
+        return self._wait(ticket)[0]  # type: ignore[no-any-return]
+
+    def submit_claims(self, name: str, claimants: Sequence[Claimant]) -> Ticket:
+        """Leases jobs to several workers in one pass; the ticket ends in a Claimed for each.
+
+        Raises ColdMiss, with nothing leased, when the next job is out of reach.
+        """
+        self._check_writable()
+        ticket = Ticket()
+        claims.claim(self.core, self._queue(name), claimants, ticket)
+        return ticket
+
+    def ack(
+        self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None = None
+    ) -> Acked:
+        """Deletes jobs that are done; as durable on return as the topic's class promises."""
+        ticket = self.submit_ack(name, node, seqs, lease_ids)
+        return self._wait(ticket)  # type: ignore[no-any-return]
+
+    def submit_ack(
+        self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None = None
+    ) -> Ticket:
+        self._check_writable()
+        ticket = Ticket()
+        lease_calls.ack(self.core, self._queue(name), node, seqs, lease_ids, ticket)
+        return ticket
+
+    def nack(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        delay_ms: int = 0,
+        lease_ids: Sequence[str] | None = None,
+    ) -> Nacked:
+        """Gives jobs back, to be claimed again after `delay_ms`."""
+        ticket = self.submit_nack(name, node, seqs, delay_ms, lease_ids)
+        return self._wait(ticket)  # type: ignore[no-any-return]
+
+    def submit_nack(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        delay_ms: int = 0,
+        lease_ids: Sequence[str] | None = None,
+    ) -> Ticket:
+        self._check_writable()
+        ticket = Ticket()
+        lease_calls.nack(self.core, self._queue(name), node, seqs, delay_ms, lease_ids, ticket)
+        return ticket
+
+    def extend(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        lease_ms: int,
+        lease_ids: Sequence[str] | None = None,
+    ) -> Extended:
+        """Holds jobs for `lease_ms` from now on."""
+        ticket = self.submit_extend(name, node, seqs, lease_ms, lease_ids)
+        return self._wait(ticket)  # type: ignore[no-any-return]
+
+    def submit_extend(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        lease_ms: int,
+        lease_ids: Sequence[str] | None = None,
+    ) -> Ticket:
+        self._check_writable()
+        ticket = Ticket()
+        lease_calls.extend(self.core, self._queue(name), node, seqs, lease_ms, lease_ids, ticket)
+        return ticket
+
+    def submit_release(self, name: str, leases: Sequence[tuple[int, str]]) -> Ticket:
+        """Gives jobs back by (seq, lease id); says nothing of leases that are no longer so."""
+        self._check_writable()
+        ticket = Ticket()
+        lease_calls.release(self.core, self._queue(name), leases, ticket)
+        return ticket
+
+    def queue_state(self, name: str) -> QueueState:
+        """The counters of a queue as of now."""
+        topic = self._queue(name)
+        self.core.expire(topic)
+        self.core.committer.flush()
+        state = catalog.queue_state(self.core, topic)
+        assert state is not None
+        return state
+
+    def queue_due_s(self, name: str) -> float | None:
+        """When the next lease runs out or delay ends, on the monotonic clock; None if none does."""
+        queue = self._queue(name).queue
+        assert queue is not None
+        due_ms = queue.next_due()
+        return None if due_ms is None else due_ms / 1000
+
+    def _queue(self, name: str) -> Topic:
+        topic = self._topic(name)
+        if topic.queue is None:
+            raise NotAQueue(
+                f'topic "{name}" is a log; only a topic created with type "queue" has jobs to '
+                "claim",
+                topic=name,
+            )
+        return topic
