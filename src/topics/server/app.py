@@ -24,9 +24,11 @@ from topics.server.driver import Driver
 from topics.server.longpoll import Waiters
 from topics.server.message import PENDING, Answer, Request
 from topics.server.origin import OriginRule
+from topics.server.queue_desks import Desks
 from topics.server.router import RouteHandler, Router
 from topics.server.routes import Route
 from topics.server.server import HttpServer
+from topics.server.tick import Tick
 
 LOG = logging.getLogger("topics.server")
 
@@ -51,6 +53,8 @@ class App:
         self.waiters = Waiters()
         self.counts = Counts(self)
         self.delivery = Delivery(self)
+        self.desks = Desks(self)
+        self.tick: Tick
         self.is_draining = False
         self.started_s = self.clock.monotonic_s()
         self._keys = config.keys
@@ -68,12 +72,18 @@ class App:
         """The engine. Handlers of routes that wait for recovery may rely on it."""
         return self.driver.engine
 
+    @property
+    def long_polls(self) -> int:
+        """Reads and claims that wait. A desk waits for its queue on behalf of all claims."""
+        return len(self.waiters) - len(self.desks.by_name) + self.desks.waiting_claims
+
     def __call__(self, request: Request) -> Answer:
         return self._check_origin(request) or self._route(request)
 
     # -- life --------------------------------------------------------------------------------
 
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
+        self.tick = server.tick
         self.waiters.attach(server.tick)
         self.delivery.attach(server.tick)
         self.driver.start(server.tick, steps, self._opened)

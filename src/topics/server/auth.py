@@ -19,6 +19,7 @@ from urllib.parse import unquote_to_bytes
 from topics.errors import InvalidRequest, Throttled
 from topics.server.errors import Forbidden, Unauthorized
 from topics.server.message import Request
+from topics.types import ConfigInput
 
 READ, WRITE, DELETE, ADMIN = 1, 2, 4, 8
 ALL_SCOPES = READ | WRITE | DELETE | ADMIN
@@ -59,6 +60,11 @@ class Key:
         """Raises Forbidden for a name outside the prefixes."""
         if not self.may_name(name):
             raise Forbidden(f"this API key may not touch {name[:255]!r}", name=name[:255])
+
+    def require_config(self, config: ConfigInput) -> None:
+        """Raises Forbidden for a config that would write into a topic outside the prefixes."""
+        if config.dead_letter is not None:
+            self.require_name(config.dead_letter)
 
     def enter(self, inflight_max: int) -> None:
         """Raises Throttled when the key has as many requests in flight as it may."""

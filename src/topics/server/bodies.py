@@ -44,12 +44,11 @@ def check_content_type(request: Request) -> None:
 def decode(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     """The body of a request; an absent one is `{}`."""
     body = request.body
-    if not body:
-        return decoder.decode(b"{}")
-    check_content_type(request)
-    check_text(body)
+    if body:
+        check_content_type(request)
+        check_text(body)
     try:
-        return decoder.decode(body)
+        return decoder.decode(body or b"{}")
     except (msgspec.DecodeError, RecursionError) as error:
         raise invalid_json(error) from None
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from topics.engine.catalog import queue_state
+from topics.engine.core import Core
 from topics.engine.topic import Topic
 from topics.server.auth import READ, Key
 from topics.server.call import Call
@@ -47,13 +49,17 @@ class Sums:
     def __init__(self) -> None:
         self.records = 0
         self.queues = 0
+        self.in_flight = 0
         self.classes: Counter[str] = Counter()
 
-    def add(self, topics: Iterator[Topic]) -> None:
+    def add(self, core: Core, topics: Iterator[Topic]) -> None:
         for topic in topics:
             self.records += topic.live_count
             self.classes[topic.config.durability] += 1
-            self.queues += topic.config.type == "queue"
+            queue = queue_state(core, topic)
+            if queue is not None:
+                self.queues += 1
+                self.in_flight += queue.in_flight
 
 
 class MetricsRoute:
@@ -75,7 +81,7 @@ class MetricsRoute:
             return self._answer(call, Sums())
         topics = iter(list(app.engine.core.by_id.values()))
         sums = Sums()
-        sums.add(islice(topics, SLICE_TOPICS))
+        sums.add(app.engine.core, islice(topics, SLICE_TOPICS))
         rest = next(topics, None)
         if rest is None:
             return self._answer(call, sums)
@@ -86,8 +92,7 @@ class MetricsRoute:
         if head is None:
             call.respond(self._answer(call, sums))
             return
-        sums.add(iter((head,)))
-        sums.add(islice(topics, SLICE_TOPICS))
+        sums.add(self._app.engine.core, chain((head,), islice(topics, SLICE_TOPICS)))
         self._app.loop.call_soon(self._go_on, call, sums, next(topics, None), topics)
 
     def _answer(self, call: Call, sums: Sums) -> Response:
@@ -111,10 +116,10 @@ class MetricsRoute:
             ("topics_records_live", "Records that can be read.", sums.records),
             ("topics_bytes_live", "Bytes of them.", core.live_bytes if core else 0),
             ("topics_queue_topics", "Topics that are queues.", sums.queues),
-            ("topics_queue_leases_in_flight", "Jobs under lease.", counts.leases_in_flight()),
+            ("topics_queue_leases_in_flight", "Jobs under lease.", sums.in_flight),
             ("topics_sse_connections", "Open streams and sockets.", counts.sse_connections()),
             ("topics_watch_sessions", "Watch sessions.", counts.watch_sessions()),
-            ("topics_long_polls", "Reads that wait for records.", len(app.waiters)),
+            ("topics_long_polls", "Reads and claims that wait.", app.long_polls),
             ("topics_ready", "Whether requests are served.", is_ready and not app.is_draining),
             ("topics_recovery_progress", "Recovery, from 0 to 1.", app.driver.progress),
             ("topics_uptime_ms", "Milliseconds since the start.", uptime_ms(app)),
@@ -132,7 +137,8 @@ class MetricsRoute:
             shown = [core.by_name[name] for name in names]
         is_cut = len(shown) > TOPICS_MAX
         shown = shown[:TOPICS_MAX]
-        queues = [(t.name, app.counts.queue(t)) for t in shown if t.config.type == "queue"]
+        states = [(t.name, queue_state(app.engine.core, t)) for t in shown]
+        queues = [(name, queue) for name, queue in states if queue is not None]
         columns: tuple[tuple[str, str, list[tuple[str, float]]], ...] = (
             ("head_seq", "Highest assigned seq per topic.", [(t.name, t.head) for t in shown]),
             ("earliest_seq", "First live seq per topic.", [(t.name, t.floor) for t in shown]),

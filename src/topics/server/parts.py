@@ -10,12 +10,14 @@ from topics.server.listing import Listing
 from topics.server.metrics_route import MetricsRoute
 from topics.server.openapi import Document
 from topics.server.probes import Probes
+from topics.server.queue_routes import QueueRoutes
 from topics.server.range_routes import RangeRoutes
 from topics.server.read_routes import ReadRoutes
 from topics.server.record_routes import RecordRoutes
 from topics.server.router_routes import RouterRoutes
 from topics.server.topic_routes import TopicRoutes
 from topics.server.watch_routes import WatchRoutes
+from topics.server.work_routes import WorkRoutes
 from topics.server.write_route import WriteRoute
 from topics.server.ws_routes import WsRoutes
 
@@ -24,5 +26,5 @@ if TYPE_CHECKING:
 
 PARTS: list[Callable[[App], Part]] = [
     TopicRoutes, Listing, WriteRoute, ReadRoutes, RangeRoutes, RecordRoutes, CursorRoutes,
-    RouterRoutes, WatchRoutes, WsRoutes, Probes, MetricsRoute, Document,
+    RouterRoutes, QueueRoutes, WorkRoutes, WatchRoutes, WsRoutes, Probes, MetricsRoute, Document,
 ]  # fmt: skip

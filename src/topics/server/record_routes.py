@@ -61,6 +61,7 @@ class RecordRoutes:
         if ticket.error is not None:
             return response_to(ticket.error)
         done: Deleted = ticket.result
+        self._app.desks.records_deleted(done.topic)
         log = self._app.engine.core.committer
         return call.answer(
             RecordsDeleted(

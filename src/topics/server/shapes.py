@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from topics.engine.ranges import Gap
 from topics.engine.router_frames import Guarantee
-from topics.types import U64, ConfigInput, Hold, TopicConfig, TopicType
+from topics.types import U64, ConfigInput, Hold, QueueState, TopicConfig, TopicType
 
 Epoch = Annotated[
     str, msgspec.Meta(pattern="^[0-9]{1,20}$", description="The instance of a topic, decimal.")
@@ -139,12 +139,6 @@ class CursorDeleted(msgspec.Struct, kw_only=True):
     performance: Performance
 
 
-class QueueCounts(msgspec.Struct, kw_only=True):
-    ready: int
-    in_flight: int
-    dead_lettered: int
-
-
 class TopicPut(msgspec.Struct, kw_only=True):
     topic: str
     created: bool
@@ -162,7 +156,7 @@ class TopicStateBody(msgspec.Struct, kw_only=True):
     count: int
     bytes: int
     config: TopicConfig
-    queue: QueueCounts | UnsetType = UNSET
+    queue: QueueState | UnsetType = UNSET
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None

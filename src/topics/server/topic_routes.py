@@ -59,6 +59,8 @@ class TopicRoutes:
 
     def put(self, call: Call, name: str) -> Answer:
         given = decode(call.request, _CONFIG)
+        if call.key is not None:
+            call.key.require_config(given)
         topic, created, ticket = self._app.engine.submit_put(name, given)
         log = self._app.engine.core.committer
 
@@ -79,14 +81,13 @@ class TopicRoutes:
     def state(self, call: Call, name: str) -> Answer:
         touch = Query(call.request.query).flag("touch", default=True)
         state = self._app.engine.state(name, touch=touch)
-        is_queue = state.config.type == "queue"
-        topic = self._app.engine.core.by_name[name]
+        queue = state.queue
         return call.answer(
             TopicStateBody(
                 topic=name, type=state.config.type, epoch=str(state.epoch),
                 head_seq=state.head_seq, earliest_seq=state.earliest_seq,
                 next_seq=state.next_seq, count=state.count, bytes=state.bytes,
-                config=state.config, queue=self._app.counts.queue(topic) if is_queue else UNSET,
+                config=state.config, queue=UNSET if queue is None else queue,
                 effective_priority=priority.effective(
                     state.config, consumed_ms=state.last_read_ts, now_ms=self._app.clock.wall_ms()
                 ),

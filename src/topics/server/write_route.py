@@ -81,6 +81,7 @@ class WriteRoute:
         engine = self._driver.engine
         if body.config is not None and call.key is not None and name not in engine.core.by_name:
             call.require(ADMIN)
+            call.key.require_config(body.config)
         if self._pressure.is_refusing and not body.disable_backpressure:
             self._app.delivery.refuse("write", name)
         ticket = engine.submit_append(name, body)

@@ -193,6 +193,8 @@ class Connection:
         request = decode_write(write_body(body), app.settings)
         if request.config is not None and name not in app.engine.core.by_name:
             self._authorize(ADMIN, ())
+            if key is not None:
+                key.require_config(request.config)
         if self._pending >= PENDING_MAX:
             raise Throttled(
                 f"{PENDING_MAX} publishes of this connection wait for their ack",

@@ -1,0 +1,239 @@
+"""POST claim, ack, nack and extend: the life of a lease.
+
+The hot path: a claim that needs nothing to be waited for is answered within its call, from the
+bytes that were rendered when the job was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from topics.engine.commit import Ticket
+from topics.engine.queue_values import Acked, Claimant, Claimed, Extended, Nacked
+from topics.engine.segments import ColdMiss
+from topics.errors import BatchTooLarge
+from topics.server.auth import READ, WRITE
+from topics.server.bodies import decode
+from topics.server.call import Call
+from topics.server.errors import BadRequest, response_to
+from topics.server.message import PENDING, Answer, Response
+from topics.server.queue_claims import Claim, queue_of, render
+from topics.server.queue_shapes import (
+    AckAnswer,
+    AckBody,
+    ClaimAnswer,
+    ClaimBody,
+    ExtendAnswer,
+    ExtendBody,
+    NackAnswer,
+    NackBody,
+)
+from topics.server.routes import Route
+from topics.types import U64_MAX
+
+if TYPE_CHECKING:
+    from topics.server.app import App
+
+_CLAIM = msgspec.json.Decoder(ClaimBody)
+_ACK = msgspec.json.Decoder(AckBody)
+_NACK = msgspec.json.Decoder(NackBody)
+_EXTEND = msgspec.json.Decoder(ExtendBody)
+
+_ERRORS = ("topic_not_found", "not_a_queue", "outcome_unknown", "disk_full")
+_SETTLED = (
+    b'{"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":'
+    b'{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+)
+_EXTENDED = (
+    b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":{%b},"performance":'
+    b'{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+)
+
+# Makes the answer; told whether the log was waited for.
+_Answering = Callable[[Ticket, bool], Response]
+
+
+class QueueRoutes:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._driver = app.driver
+        self._pressure = app.delivery.pressure
+        self._desks = app.desks.by_name
+        self._max_claim = app.settings.max_claim
+
+    def routes(self) -> list[Route]:
+        path = "/v0/topics/:topic/"
+        return [
+            Route(
+                method="POST", path=path + "claim", handler=self.claim, scopes=READ | WRITE,
+                summary="Lease jobs of a queue to a worker.",
+                body=ClaimBody, needs_body=True, answers={200: ClaimAnswer}, errors=_ERRORS,
+            ),
+            Route(
+                method="POST", path=path + "ack", handler=self.ack, scopes=WRITE,
+                summary="Complete jobs: they are deleted for good.",
+                body=AckBody, needs_body=True, answers={200: AckAnswer},
+                errors=(*_ERRORS, "batch_too_large"),
+            ),
+            Route(
+                method="POST", path=path + "nack", handler=self.nack, scopes=WRITE,
+                summary="Give jobs back, to be claimed again now or after a delay.",
+                body=NackBody, needs_body=True, answers={200: NackAnswer},
+                errors=(*_ERRORS, "batch_too_large"),
+            ),
+            Route(
+                method="POST", path=path + "extend", handler=self.extend, scopes=WRITE,
+                summary="Let leases end later: this long from now.",
+                body=ExtendBody, needs_body=True, answers={200: ExtendAnswer},
+                errors=(*_ERRORS, "batch_too_large"),
+            ),
+        ]  # fmt: skip
+
+    # -- claim ---------------------------------------------------------------------------------
+
+    def claim(self, call: Call, name: str) -> Answer:
+        body = decode(call.request, _CLAIM)
+        _check_range(body.max, body.wait_ms, body.lease_ms or 0)
+        claimant = Claimant(body.node, body.max, body.lease_ms)
+        app, engine = self._app, self._driver.engine
+        topics = engine.core.by_name
+        if self._pressure.is_refusing:
+            app.delivery.refuse("claim", name)
+        if name in topics and topics[name].config.claim_jitter_ms and not app.is_draining:
+            topic = queue_of(app, name, body.node)
+            Claim(app, call, topic, claimant, body.wait_ms).wait().kick()
+            return PENDING
+        try:
+            ticket = engine.submit_claims(name, (claimant,))
+        except ColdMiss as miss:
+            Claim(app, call, topics[name], claimant, body.wait_ms).wait().fetch(miss)
+            return PENDING
+        if not ticket.done:
+            claim = Claim(app, call, topics[name], claimant, body.wait_ms)
+            ticket.callback = claim.claimed
+            self._driver.flush_soon()
+            return PENDING
+        if ticket.error is not None:
+            return response_to(ticket.error)
+        claimed: Claimed = ticket.result[0]
+        desk = self._desks.get(name)
+        if desk is not None:
+            desk.note_claimed(claimed.seqs)
+        if claimed.seqs or not body.wait_ms or app.is_draining:
+            return render(call, name, claimed)
+        Claim(app, call, topics[name], claimant, body.wait_ms).wait()
+        return PENDING
+
+    # -- ack, nack, extend -----------------------------------------------------------------------
+
+    def ack(self, call: Call, name: str) -> Answer:
+        body = decode(call.request, _ACK)
+        self._check_seqs(body)
+        ticket = self._driver.engine.submit_ack(name, body.node, body.seqs, body.lease_ids)
+
+        def answer(ticket: Ticket, waited: bool) -> Response:
+            done: Acked = ticket.result
+            self._settled(name, body.seqs, done.skipped)
+            return self._rendered(call, name, b"acked", done.acked, done, waited)
+
+        return self._ended(call, ticket, answer)
+
+    def nack(self, call: Call, name: str) -> Answer:
+        body = decode(call.request, _NACK)
+        self._check_seqs(body)
+        _check_range(body.delay_ms)
+        ticket = self._driver.engine.submit_nack(
+            name, body.node, body.seqs, body.delay_ms, body.lease_ids
+        )
+
+        def answer(ticket: Ticket, waited: bool) -> Response:
+            done: Nacked = ticket.result
+            self._settled(name, body.seqs, done.skipped)
+            return self._rendered(call, name, b"nacked", done.nacked, done, waited)
+
+        return self._ended(call, ticket, answer)
+
+    def extend(self, call: Call, name: str) -> Answer:
+        body = decode(call.request, _EXTEND)
+        self._check_seqs(body)
+        _check_range(body.lease_ms)
+        ticket = self._driver.engine.submit_extend(
+            name, body.node, body.seqs, body.lease_ms, body.lease_ids
+        )
+
+        def answer(ticket: Ticket, waited: bool) -> Response:
+            done: Extended = ticket.result
+            desk = self._desks.get(name)
+            if desk is not None:
+                desk.note_extended(done.deadlines)
+            deadlines = b",".join([b'"%d":%d' % pair for pair in done.deadlines.items()])
+            write_s, sync_s = self._log_times(name, waited)
+            return Response(
+                _EXTENDED
+                % (
+                    name.encode(), done.extended, _seqs(done.skipped), deadlines,
+                    (perf_counter() - call.began_s) * 1000, write_s * 1000, sync_s * 1000,
+                )
+            )  # fmt: skip
+
+        return self._ended(call, ticket, answer)
+
+    def _check_seqs(self, body: AckBody) -> None:
+        if len(body.seqs) > self._max_claim:
+            raise BatchTooLarge(
+                f"{len(body.seqs)} seqs; at most {self._max_claim} in one call",
+                limit="max_claim", max=self._max_claim,
+            )  # fmt: skip
+        _check_range(*body.seqs)
+
+    def _ended(self, call: Call, ticket: Ticket, answer: _Answering) -> Answer:
+        if ticket.done:
+            return response_to(ticket.error) if ticket.error is not None else answer(ticket, False)
+        ticket.callback = partial(_respond, call, answer)
+        self._driver.flush_soon()
+        return PENDING
+
+    def _settled(self, name: str, seqs: list[int], skipped: list[int]) -> None:
+        desk = self._desks.get(name)
+        if desk is not None:
+            left = set(skipped)
+            desk.note_settled(seq for seq in seqs if seq not in left)
+
+    def _rendered(
+        self, call: Call, name: str, verb: bytes, count: int, done: Acked | Nacked, waited: bool
+    ) -> Response:
+        write_s, sync_s = self._log_times(name, waited)
+        return Response(
+            _SETTLED
+            % (
+                name.encode(), verb, count, _seqs(done.skipped), done.ready, done.in_flight,
+                (perf_counter() - call.began_s) * 1000, write_s * 1000, sync_s * 1000,
+            )
+        )  # fmt: skip
+
+    def _log_times(self, name: str, waited: bool) -> tuple[float, float]:
+        """What the log took of the call that ends now; no sync counts for a class without one."""
+        if not waited:
+            return 0.0, 0.0
+        core = self._driver.engine.core
+        topic = core.by_name.get(name)
+        is_durable = topic is not None and topic.config.durable
+        return core.committer.write_s, core.committer.sync_s if is_durable else 0.0
+
+
+def _respond(call: Call, answer: _Answering, ticket: Ticket) -> None:
+    call.respond(response_to(ticket.error) if ticket.error is not None else answer(ticket, True))
+
+
+def _check_range(*values: int) -> None:
+    if max(values) > U64_MAX:
+        raise BadRequest("numbers must be from 0 to 2^64 - 1")
+
+
+def _seqs(seqs: Iterable[int]) -> bytes:
+    return b"[%b]" % ",".join(map(str, seqs)).encode()

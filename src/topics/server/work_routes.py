@@ -1,0 +1,71 @@
+"""GET /v0/topics/:topic/work: jobs of a queue, leased and pushed as events.
+
+Everything that can be wrong is said before the stream opens; from then on it speaks in events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topics.engine.queue_values import Claimant
+from topics.server.auth import READ, WRITE
+from topics.server.bodies import Query
+from topics.server.call import Call
+from topics.server.errors import BadRequest
+from topics.server.message import PENDING, Answer
+from topics.server.queue_claims import queue_of
+from topics.server.routes import Parameter, Route
+from topics.server.stream import EventStream
+from topics.server.watch_routes import check_accept
+from topics.server.work_stream import WorkStream
+from topics.types import clamp
+
+if TYPE_CHECKING:
+    from topics.server.app import App
+
+_U64 = {"type": "integer", "minimum": 0}
+
+
+class WorkRoutes:
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET", path="/v0/topics/:topic/work", handler=self.work,
+                scopes=READ | WRITE, takes_query_token=True,
+                summary="Open a stream that jobs are leased to and pushed on.",
+                parameters=(
+                    Parameter("node", {"type": "string", "minLength": 1},
+                              "The worker; required."),
+                    Parameter("max", {**_U64, "default": 1},
+                              "The most jobs that are under lease on this stream at a time."),
+                    Parameter("lease_ms", _U64, "How long a lease lasts; the topic's by default."),
+                    Parameter("token", {"type": "string"},
+                              "The API key, for browsers in development; prefer the header."),
+                ),
+                others={200: ("text/event-stream", "The stream.")},
+                errors=("topic_not_found", "not_a_queue", "not_acceptable"),
+            )
+        ]  # fmt: skip
+
+    def work(self, call: Call, name: str) -> Answer:
+        app, request = self._app, call.request
+        query = Query(request.query)
+        node, wanted, lease_ms = query.text("node"), query.number("max"), query.number("lease_ms")
+        if not node:
+            raise BadRequest("work needs the name of its worker: ?node=", parameter="node")
+        topic = queue_of(app, name, node)
+        check_accept(request)
+        if request.method == "HEAD":
+            EventStream(request)
+            return PENDING
+        delivery = app.delivery
+        if delivery.pressure.is_refusing:
+            delivery.refuse("work", name)
+        delivery.enter(call.key)
+        size = clamp(1 if wanted is None else wanted, 1, app.settings.max_claim)
+        asked = Claimant(node, size, lease_ms)
+        WorkStream(app, app.desks.of(topic), EventStream(request), call.key, asked).begin()
+        return PENDING
