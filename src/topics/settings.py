@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wal_shards: int = 2
     wal_file_bytes: int = 64 * MIB
     wal_reserve_bytes: int = 256 * KIB
-    sync_interval_ms: int = 5
+    sync_interval_ms: int = 20
     idle_close_ms: int = 10_000
     # Sealing: unsealed records go into segments, and the log is trimmed, at the first of these.
     seal_bytes: int = 256 * MIB

@@ -221,7 +221,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return self.head_seq - self.next_from_seq
 
 
-class Appended(msgspec.Struct, frozen=True, kw_only=True):
+class Appended(msgspec.Struct, frozen=True, gc=False):
     topic: str
     epoch: int
     first_seq: int

@@ -296,6 +296,23 @@ def pipelined(run: Run) -> None:
     run.submit([write("a", 2, "k3"), write("c", 2, "k4")])
 
 
+def singles(run: Run) -> None:
+    """Single records that share a frame, with other operations of their topics in between."""
+
+    def write(topic: str) -> Operation:
+        return Operation("append", topic, ({"data": run.records(1)[0]["data"]},))
+
+    for name, durability in zip("abc", ("fsync", "disk", "memory"), strict=True):
+        run.put(name, durability=durability)
+        run.submit([write(name) for _ in range(4)])
+    run.submit([write(name) for name in "abcabcabc"])
+    between = Operation("delete", "a", before=3)
+    run.submit([write("a"), write("a"), between, write("a"), write("b"), write("a")])
+    run.submit([write("b"), Operation("append", "b", run.records(2)), write("b"), write("b")])
+    run.checkpoint()
+    run.submit([write(name) for name in "aabbcc"])
+
+
 def ghosts(run: Run) -> None:
     """Whole blocks in the middle are deleted while their segments live on."""
     run.put("a", durability="fsync")
@@ -354,6 +371,7 @@ WORKFLOWS: dict[str, tuple[Workflow, Settings]] = {
     "idle": (idle, SETTINGS),
     "sliced_checkpoint": (sliced_checkpoint, SLICED_SETTINGS),
     "pipelined": (pipelined, SETTINGS),
+    "singles": (singles, SETTINGS),
     "ghosts": (ghosts, SETTINGS),
     "disk_full": (disk_full, SETTINGS),
 }

@@ -16,7 +16,7 @@ from topics.engine.write import Batch, utf8
 from topics.errors import InvalidRequest, RecordTooLarge, Throttled, TopicFull
 from topics.storage import columns as columns_codec
 from topics.storage import frames
-from topics.storage.columns import Columns, single_time
+from topics.storage.columns import Columns
 from topics.types import Appended
 
 KEYS_SWEEP_S = 1.0
@@ -36,12 +36,8 @@ def append(
     ts = max(now_ms, topic.last_ts)
     first = topic.next_seq
     count = len(batch.data)
-    if batch.is_plain_single:
-        columns = None
-        payload = batch.render_one(first, ts)
-    else:
-        columns = batch.render(first, ts)
-        payload = bytes(columns.payload)
+    columns = batch.render(first, ts)
+    payload = bytes(columns.payload)
     if core.settings.max_total_bytes or topic.config.discard == "reject":
         check_room(core, topic, count, len(payload))
     if digest:
@@ -52,7 +48,7 @@ def append(
 
 
 class AppendFrame(Frame):
-    """A write on its way. `columns` is None for a single record of nothing but data."""
+    """A write on its way."""
 
     __slots__ = ("columns", "core", "created", "digest", "last_ts_before")
 
@@ -60,7 +56,7 @@ class AppendFrame(Frame):
         self,
         core: Core,
         topic: Topic,
-        columns: Columns | None,
+        columns: Columns,
         payload: bytes,
         count: int,
         ts: int,
@@ -99,22 +95,15 @@ class AppendFrame(Frame):
             self.gated = ceilings.cover(core, topic, stop - 1, pending)
         else:
             self.gated = durability == "fsync"
-        if self.columns is None and not self.digest:
-            self.flags, self.cols = 0, b""
-        else:
-            columns = self.columns or single_time(self.payload, self.ts)
-            self.flags, self.cols = columns_codec.encode(columns, times=False, key=self.digest)
+        self.flags, self.cols = columns_codec.encode(self.columns, times=False, key=self.digest)
         core.committer.stage(self)
 
     def apply(self) -> Appended:
-        topic, columns = self.topic, self.columns
+        topic = self.topic
         topic.pending_bytes -= len(self.payload)
         self.core.pending_bytes -= len(self.payload)
-        if columns is not None or not topic.publish_one(self.payload, self.ts):
-            publish(self.core, topic, self.first, columns or single_time(self.payload, self.ts))
-        else:
-            published(self.core, topic, 1, len(self.payload))
-        return _appended(topic, self.first, self.count, self.ts, self.created, False)
+        publish(self.core, topic, self.first, self.columns)
+        return appended(topic, self.first, self.count, self.ts, created=self.created, deduped=False)
 
     def undo(self) -> None:
         topic = self.topic
@@ -150,8 +139,8 @@ def published(core: Core, topic: Topic, count: int, size: int) -> None:
     core.published(topic)
 
 
-def _appended(
-    topic: Topic, first: int, count: int, ts: int, created: bool, deduped: bool
+def appended(
+    topic: Topic, first: int, count: int, ts: int, *, created: bool, deduped: bool
 ) -> Appended:
     return Appended(
         topic=topic.name, epoch=topic.epoch, first_seq=first, last_seq=first + count - 1,
@@ -221,7 +210,7 @@ def _repeated(core: Core, topic: Topic, digest: bytes, now_ms: int, ticket: Tick
         return False
     first, count, ts = earlier
     core.committer.apply_resident(
-        topic, lambda: _appended(topic, first, count, ts, False, True), ticket
+        topic, lambda: appended(topic, first, count, ts, created=False, deduped=True), ticket
     )
     return True
 

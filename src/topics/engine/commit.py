@@ -23,29 +23,27 @@ from topics.storage.wal import Shard
 
 
 class Ticket:
-    """The outcome of one operation, now or later."""
+    """The outcome of one operation, now or later. `context` is its owner's, for the callback."""
 
-    __slots__ = ("callback", "done", "error", "result")
+    __slots__ = ("callback", "context", "done", "error", "result")
 
     def __init__(self) -> None:
         self.done = False
         self.error: TopicsError | None = None
         self.result: Any = None
         self.callback: Callable[[Ticket], None] | None = None
+        self.context: Any = None
 
     def resolve(self, result: Any) -> None:
-        self.result = result
-        self._finish()
-
-    def fail(self, error: TopicsError) -> None:
-        self.error = error
-        self._finish()
-
-    def _finish(self) -> None:
         assert not self.done
+        self.result = result
         self.done = True
         if self.callback is not None:
             self.callback(self)
+
+    def fail(self, error: TopicsError) -> None:
+        self.error = error
+        self.resolve(None)
 
 
 class Frame:
@@ -76,6 +74,11 @@ class Frame:
 
     def undo(self) -> None:
         """Takes back what staging did."""
+
+    def fail(self, error: TopicsError) -> None:
+        """Ends its ticket with an error."""
+        if self.ticket is not None and not self.ticket.done:
+            self.ticket.fail(error)
 
 
 class Op(Frame):
@@ -138,6 +141,7 @@ class Committer:
 
     def stage(self, op: Frame) -> None:
         topic = op.topic
+        topic.joining = None
         if topic.gated:
             op.gated = True
         if op.gated:
@@ -210,8 +214,7 @@ class Committer:
                 op.topic.gated -= 1
             op.undo()
         for op in ops:
-            if op.ticket is not None:
-                op.ticket.fail(error)
+            op.fail(error)
 
     def fail(self, error: Poisoned) -> None:
         """Storage failed elsewhere: nothing more is written, what waits is unknown."""
@@ -229,8 +232,7 @@ class Committer:
         for lane in self.lanes:
             lane.waiting.clear()
         for op in [*pending, *ops]:
-            if op.ticket is not None and not op.ticket.done:
-                op.ticket.fail(unknown)
+            op.fail(unknown)
 
     def poll(self) -> None:
         """Applies what has become durable; raises Poisoned after a failed sync."""

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from topics.engine import append, catalog, deletes, reading, routing
+from topics.engine import append, catalog, deletes, reading, routing, singles
 from topics.engine.commit import Ticket
 from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import View
 from topics.engine.routers import Router
 from topics.engine.topic import Topic
-from topics.engine.write import Batch, Request, decode_write, request_of
+from topics.engine.write import Batch, Request, decode_write, is_single, request_of
 from topics.errors import (
     InvalidRequest,
     TopicNotFound,
@@ -142,8 +142,11 @@ class Engine(QueueCalls):
         """Checks and stages a write. Nothing has happened when it raises."""
         self._check_writable()
         topic = self.core.by_name.get(name)
-        batch = Batch(request.records, request.node, self.core.settings)
         ticket = Ticket()
+        if topic is not None and is_single(request) and not self._recovery.replay.deferred:
+            singles.append(self.core, topic, request.records[0].data, ticket)
+            return ticket
+        batch = Batch(request.records, request.node, self.core.settings)
         created = topic is None
         if topic is None:
             topic = self._create_for(name, request)

@@ -276,8 +276,8 @@ class Feed:
             op = Op(topic, frames.MARK, self._synced, gated=True)
             op.aside = True
             lane.waiting.append((mark, op))
-            # What was written last may be of a kind that nobody asked to be synced.
-            self.feeds.engine.core.syncer.touch(lane.shard)
+            # They wait for it, which what was written last perhaps does not.
+            self.feeds.engine.core.syncer.kick(lane.shard)
 
     def _synced(self) -> None:
         marks = self.marks

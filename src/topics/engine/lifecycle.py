@@ -256,11 +256,11 @@ class Lifecycle:
             raise Closed("the engine is closed")
 
     def _check_writable(self) -> None:
-        self._check_open()
-        poison = self.core.committer.poison
-        if poison is not None:
+        if self._is_closed or self.core.committer.poison is not None:
+            self._check_open()
             raise Poisoned(
-                f"storage failed and nothing more is written; restart to recover: {poison}"
+                "storage failed and nothing more is written; restart to recover: "
+                f"{self.core.committer.poison}"
             )
 
     def _topic(self, name: str) -> Topic:

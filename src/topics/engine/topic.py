@@ -39,6 +39,7 @@ from topics.types import (
 if TYPE_CHECKING:
     from topics.engine.cursors import Cursors
     from topics.engine.idempotency import Keys
+    from topics.engine.singles import SinglesFrame
     from topics.engine.tags import TagIndex
 
 FIRST = attrgetter("first")
@@ -53,7 +54,7 @@ class Topic:
         "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total",
         "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
-        "idle_head", "idle_since_s", "keys", "last_read_ts", "last_ts", "last_write_ts",
+        "idle_head", "idle_since_s", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue",
         "resident_upto", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
@@ -93,6 +94,8 @@ class Topic:
         # The head when it last moved, as seen by the idle check, and since when.
         self.idle_head = -1
         self.idle_since_s = 0.0
+        # The staged frame that a single record may still join.
+        self.joining: SinglesFrame | None = None
         # Operations of this topic that wait for a sync; later ones must not overtake them.
         self.gated = 0
         self.keys: Keys | None = None

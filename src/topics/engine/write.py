@@ -24,6 +24,7 @@ from topics.surrogates import decode_around, has_surrogates, masked
 from topics.types import ConfigInput, convert
 
 ROUTER_META = "_topics_router"
+LF, CR = b"\n\r"
 _UNBROKEN = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -82,7 +83,8 @@ def decode_write(body: bytes, settings: Settings) -> Request:
             request = _FULL.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
             request = _decode_surrogates(body, settings, error)
-    if b"\n" in body or b"\r" in body:
+    # As numbers: a tenth of the cost of looking for strings.
+    if LF in body or CR in body:
         for record in request.records:
             record.data = msgspec.Raw(bytes(record.data).translate(_UNBROKEN))
     return request
@@ -182,6 +184,20 @@ def _is_finite(value: Any) -> bool:
     return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
 
 
+def is_single(request: Request) -> bool:
+    """Whether this is one record of nothing but data."""
+    records = request.records
+    if len(records) != 1 or request.node is not None or request.idempotency_key is not None:
+        return False
+    record = records[0]
+    return type(record) is PlainRecord or (
+        isinstance(record, RecordInput)
+        and record.tag is None
+        and record.node is None
+        and record.meta is None
+    )
+
+
 def is_full(
     records: list[RecordInput] | list[PlainRecord],
 ) -> TypeGuard[list[RecordInput]]:
@@ -235,19 +251,6 @@ class Batch:
             payload, ends, array("I", [0]), array("q", [ts]), self.nodes, self.tags, metas
         )
 
-    @property
-    def is_plain_single(self) -> bool:
-        return (
-            len(self.data) == 1 and self.tags is None and self.nodes is None and self.metas is None
-        )
-
-    def render_one(self, first: int, ts: int) -> bytes:
-        """A single record of nothing but data. Raises RecordTooLarge."""
-        data = self.data[0]
-        if len(data) > self.record_bytes_max:
-            self._check_sizes(np.array([len(data)], dtype=np.uint32))
-        return b'{"$seq":%d,"$ts":%d,"data":%b},' % (first, ts, data)
-
     def _render_plain(self, first: int, ts: int) -> bytes:
         # All the heads in one formatting, then one join of the right size: half the work of
         # formatting each record, and no copying while the result grows.
@@ -277,13 +280,16 @@ class Batch:
         totals = sizes.tolist()
         if self.metas is not None:
             totals = [a + len(b) for a, b in zip(totals, self.metas, strict=True)]
-        for index, size in enumerate(totals):
-            if size > self.record_bytes_max:
-                raise RecordTooLarge(
-                    f"records[{index}]: data and meta have {size} bytes; "
-                    f"the limit is {self.record_bytes_max}",
-                    index=index, limit=self.record_bytes_max,
-                )  # fmt: skip
+        check_record_bytes(totals, self.record_bytes_max)
+
+
+def check_record_bytes(sizes: list[int], bytes_max: int) -> None:
+    for index, size in enumerate(sizes):
+        if size > bytes_max:
+            raise RecordTooLarge(
+                f"records[{index}]: data and meta have {size} bytes; the limit is {bytes_max}",
+                index=index, limit=bytes_max,
+            )  # fmt: skip
 
 
 def _digits(first: int, count: int) -> npt.NDArray[np.uint32] | int:

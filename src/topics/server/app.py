@@ -64,8 +64,7 @@ class App:
         origins = OriginRule(config.cors_origins, has_keys=bool(config.keys) or is_open)
         self._check_origin = origins.check
         self.routes: list[Route] = [row for part in parts.PARTS for row in part(self).routes()]
-        # As methods: calling an object costs more than calling its method.
-        self._route = Router((r.method, r.path, self._guarded(r)) for r in self.routes).__call__
+        self._router = Router((r.method, r.path, self._guarded(r)) for r in self.routes)
 
     @property
     def engine(self) -> Engine:
@@ -78,7 +77,17 @@ class App:
         return len(self.waiters) - len(self.desks.by_name) + self.desks.waiting_claims
 
     def __call__(self, request: Request) -> Answer:
-        return self._check_origin(request) or self._route(request)
+        found = request.head.found
+        if found is None:
+            answer = self._check_origin(request)
+            if answer is not None:
+                return answer
+            found = self._router.find(request)
+            if not request.extra:
+                # The same head would pass the same checks again.
+                request.head.found = found
+        handler, names = found
+        return handler(request, *names)
 
     # -- life --------------------------------------------------------------------------------
 

@@ -234,6 +234,14 @@ class Exchange(Channel):
         if self._backlog is None:
             self._resume_reading()
 
+    def _end_read(self) -> None:
+        """What a read has brought has been started: its answers leave together."""
+        self._is_feeding = False
+        if self._out:
+            self._flush()
+        if self._is_due:
+            self._settle()
+
     # -- ending ------------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -298,6 +306,18 @@ class Exchange(Channel):
             LOG.error("a callback of an abandoned request failed", exc_info=error)
 
     # -- asyncio.Protocol --------------------------------------------------------------------
+
+    def eof_received(self) -> bool:
+        """The client sends no more: it has left, or it only waits for its answers.
+
+        The two look alike. A request that wants to know takes it as left, any other is answered.
+        """
+        self._flush()
+        everything = self._everything()
+        if not everything or any(request.on_abandoned for request in everything):
+            return False
+        self._is_last = self._is_due = True
+        return True
 
     def resume_writing(self) -> None:
         self._is_paused = False

@@ -5,6 +5,9 @@ on (two lengths, length and chunks, folded headers, bare line feeds). Here are t
 timeouts and what a request may ask of the connection.
 
     data_received → on_* → handler → answer, all in one call; answers of one read leave together.
+
+A client that stays sends the same head again and again. Heads that llhttp has found to be plain are
+remembered as they came; a read that is one of them and its body goes straight to the handler.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from topics.server.errors import (
     error_response,
 )
 from topics.server.exchange import Exchange
-from topics.server.message import Request
+from topics.server.message import Head, Request
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
@@ -50,12 +53,13 @@ class HttpProtocol(Exchange):
 
     __slots__ = (
         "_body", "_body_bytes", "_head", "_head_bytes", "_headers", "_is_continue_due",
-        "_is_counting", "_is_plain", "_is_rewinding", "_is_upgrade", "_parser", "_phase",
-        "_refusal", "_repeats", "_safe_digits", "_since", "_target", "_upgrades",
+        "_is_counting", "_is_plain", "_is_rewinding", "_is_upgrade", "_known", "_parser", "_phase",
+        "_plain_head", "_refusal", "_repeats", "_safe_digits", "_since", "_target", "_upgrades",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         super().__init__(server)
+        self._known = server.known_heads.heads
         self._parser: HttpRequestParser | None = None
         self._phase = IDLE
         # When the phase began, on the server's coarse clock.
@@ -78,6 +82,8 @@ class HttpProtocol(Exchange):
         self._is_continue_due = False
         self._upgrades = 0
         self._refusal: TopicsError | None = None
+        # The head of the first plain request of this read.
+        self._plain_head: Head | None = None
 
     # -- asyncio.Protocol --------------------------------------------------------------------
 
@@ -92,6 +98,13 @@ class HttpProtocol(Exchange):
         if parser is None:
             self._discard(len(data))
             return
+        is_start = self._phase == IDLE
+        if is_start:
+            end = data.find(b"\r\n\r\n") + 4
+            known = self._known.get(data[:end])
+            if known is not None and len(data) - end == known.body_bytes and not self._is_last:
+                self._receive_known(known, data[end:])
+                return
         if len(data) > self._limits.head_bytes_max:
             self._is_counting = True
         headers, body_bytes = self._headers, self._body_bytes
@@ -102,29 +115,27 @@ class HttpProtocol(Exchange):
             self._feed_on(data[upgrade.args[0] :])
         except HttpParserError as error:
             self._refuse_input(error)
-        self._is_feeding = False
         if self._phase != IDLE:
             self._is_counting = True
             if headers is self._headers and body_bytes == self._body_bytes:
                 self._head_grew(len(data))
             else:
                 self._head_bytes = 0
-        if self._out:
-            self._flush()
-        if self._is_due:
-            self._settle()
+        elif self._plain_head is not None and is_start:
+            self.server.known_heads.learn(data, self._plain_head)
+        self._plain_head = None
+        self._end_read()
 
-    def eof_received(self) -> bool:
-        """The client sends no more: it has left, or it only waits for its answers.
-
-        The two look alike. A request that wants to know takes it as left, any other is answered.
-        """
-        self._flush()
-        everything = self._everything()
-        if not everything or any(request.on_abandoned for request in everything):
-            return False
-        self._is_last = self._is_due = True
-        return True
+    def _receive_known(self, head: Head, body: bytes) -> None:
+        """One whole request whose head was parsed before."""
+        self._since = self.server.now
+        request = Request(self, head, body)
+        self._is_feeding = True
+        if self._backlog is None and not self._is_busy():
+            self._start(request)
+        else:
+            self._keep(request)
+        self._end_read()
 
     # -- llhttp ------------------------------------------------------------------------------
 
@@ -182,13 +193,9 @@ class HttpProtocol(Exchange):
         parser, body = self._parser, self._body
         assert parser is not None
         verb = parser.get_method()
-        request = Request(
-            self,
-            _METHODS.get(verb) or verb.decode("latin-1"),
-            self._target,
-            self._headers,
-            b"".join(body) if isinstance(body, list) else body,
-        )
+        verb_name = _METHODS.get(verb) or verb.decode("latin-1")
+        parsed = Head(verb_name, self._target, self._headers)
+        request = Request(self, parsed, b"".join(body) if isinstance(body, list) else body)
         if (
             not self._is_plain
             or not parser.should_keep_alive()
@@ -197,6 +204,8 @@ class HttpProtocol(Exchange):
             or self._target[:1] != b"/"
         ):
             self._look_closer(request, parser)
+        elif self._plain_head is None:
+            self._plain_head = parsed
         if self._backlog is None and not self._is_busy():
             self._start(request)
         else:
@@ -334,7 +343,7 @@ class HttpProtocol(Exchange):
         if self._is_last:
             return
         self._is_last = True
-        request = Request(self, "GET", b"/", {}, b"")
+        request = Request(self, Head("GET", b"/", {}), b"")
         request.is_plain = request.is_keep_alive = False
         if self._backlog is None:
             self._answer(request, error_response(error))

@@ -56,39 +56,50 @@ class Response:
         self.headers = headers
 
 
-class Request:
-    """One request, complete with its body.
+class Head:
+    """What stands in front of a body, parsed. Requests with the same head share it.
 
-    `target` is the request target as it came, `path` its path (still percent-encoded), `query` the
-    bytes behind the question mark. `headers` has lower-case names; repeated ones are joined with
-    a comma. `extra` are header pairs that go out with whatever answers this request.
-    `on_abandoned` is called if the client goes away before the answer was given.
+    `path` is still percent-encoded, `query` are the bytes behind the question mark. `headers` has
+    lower-case names; repeated ones are joined with a comma. `body_bytes` is the length it gives.
+    `found` is the handler that the application chose for it, with what it takes from the path.
     """
 
-    __slots__ = (
-        "body", "connection", "extra", "headers", "is_http10", "is_keep_alive", "is_plain",
-        "is_upgrade", "method", "on_abandoned", "output", "path", "query", "successor", "target",
-    )  # fmt: skip
+    __slots__ = ("body_bytes", "found", "headers", "method", "path", "query")
 
-    def __init__(
-        self,
-        connection: HttpProtocol,
-        method: str,
-        target: bytes,
-        headers: dict[bytes, bytes],
-        body: bytes,
-    ) -> None:
-        self.connection = connection
+    def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes]) -> None:
         self.method = method
-        self.target = target
         self.headers = headers
-        self.body = body
         if b"?" in target:
             path, _, self.query = target.partition(b"?")
             self.path = path.decode()
         else:
             self.path = target.decode()
             self.query = b""
+        self.body_bytes = 0
+        self.found: tuple[Callable[..., Answer], tuple[str, ...]] | None = None
+
+
+class Request:
+    """One request, complete with its body.
+
+    Its head's fields are its own: they may be put right for this request. `extra` are header pairs
+    that go out with whatever answers this request. `on_abandoned` is called if the client goes away
+    before the answer was given.
+    """
+
+    __slots__ = (
+        "body", "connection", "extra", "head", "headers", "is_http10", "is_keep_alive", "is_plain",
+        "is_upgrade", "method", "on_abandoned", "output", "path", "query", "successor",
+    )  # fmt: skip
+
+    def __init__(self, connection: HttpProtocol, head: Head, body: bytes) -> None:
+        self.connection = connection
+        self.head = head
+        self.method = head.method
+        self.path = head.path
+        self.query = head.query
+        self.headers = head.headers
+        self.body = body
         # Plain: a kept-alive HTTP/1.1 request whose answer needs no thought.
         self.is_plain = True
         self.is_keep_alive = True

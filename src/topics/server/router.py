@@ -50,7 +50,12 @@ class Router:
         node.handlers[method] = handler
 
     def __call__(self, request: Request) -> Answer:
-        """Calls the handler of the request's path.
+        """Calls the handler of the request's path; raises as `find` does."""
+        handler, values = self.find(request)
+        return handler(request, *values)
+
+    def find(self, request: Request) -> tuple[RouteHandler, tuple[str, ...]]:
+        """The handler of the request's method and path, and the values of its pattern's names.
 
         Raises NotFound for an unknown path, MethodNotAllowed for a method it does not have, and
         BadRequest for a name that is not percent-encoded UTF-8.
@@ -58,17 +63,17 @@ class Router:
         found = self._cache.get(request.path)
         if found is None:
             if request.path == "*":
-                return _options(self._methods)
+                return _options(self._methods), ()
             found = self.resolve(request.path)
         handlers, values = found
         handler = handlers.get(request.method)
         if handler is not None:
-            return handler(request, *values)
+            return handler, values
         if request.method == "HEAD" and "GET" in handlers:
-            return handlers["GET"](request, *values)
+            return handlers["GET"], values
         allow = _allow(handlers)
         if request.method == "OPTIONS":
-            return _options(allow)
+            return _options(allow), ()
         raise MethodNotAllowed(
             f"{request.method} is not allowed here; allowed: {', '.join(allow)}", allow=allow
         )
@@ -132,8 +137,9 @@ def _allow(methods: Iterable[str]) -> list[str]:
     return sorted(allowed)
 
 
-def _options(allow: list[str]) -> Response:
-    return Response(b"", 204, headers=(("Allow", ", ".join(allow)),))
+def _options(allow: list[str]) -> RouteHandler:
+    answer = Response(b"", 204, headers=(("Allow", ", ".join(allow)),))
+    return lambda _request: answer
 
 
 def _decoded(segment: str) -> str:

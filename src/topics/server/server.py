@@ -8,6 +8,7 @@ import socket
 from email.utils import formatdate
 
 from topics.server.http1 import HttpProtocol
+from topics.server.known_heads import KnownHeads
 from topics.server.limits import HttpLimits
 from topics.server.message import Handler
 from topics.server.takeover import Connection
@@ -36,6 +37,7 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.tick = Tick(self.loop)
         self.now = self.loop.time()
+        self.known_heads = KnownHeads()
         self.is_draining = False
         # Ends the head of every answer.
         self.tail = b""

@@ -5,7 +5,6 @@ The hot path: decode, submit, and when the ticket ends, one formatting of the an
 
 from __future__ import annotations
 
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -87,11 +86,13 @@ class WriteRoute:
         ticket = engine.submit_append(name, body)
         if ticket.done:
             return self._answer(call, returns_seqs, ticket)
-        ticket.callback = partial(self._written, call, returns_seqs)
+        ticket.context = call, returns_seqs
+        ticket.callback = self._written
         self._driver.flush_soon()
         return PENDING
 
-    def _written(self, call: Call, returns_seqs: bool, ticket: Ticket) -> None:
+    def _written(self, ticket: Ticket) -> None:
+        call, returns_seqs = ticket.context
         call.respond(self._answer(call, returns_seqs, ticket))
 
     def _answer(self, call: Call, returns_seqs: bool, ticket: Ticket) -> Response:

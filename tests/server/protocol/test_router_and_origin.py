@@ -9,7 +9,7 @@ import pytest
 from topics.errors import NotFound
 from topics.server.errors import BadRequest, Forbidden, MethodNotAllowed
 from topics.server.http1 import HttpProtocol
-from topics.server.message import Answer, Request, Response
+from topics.server.message import Answer, Head, Request, Response
 from topics.server.origin import OriginRule
 from topics.server.router import CACHED_PATHS_MAX, Router
 
@@ -18,7 +18,7 @@ NO_CONNECTION = cast(HttpProtocol, None)
 
 def request_of(method: str, target: str, **headers: str) -> Request:
     pairs = {k.replace("_", "-").encode(): v.encode() for k, v in headers.items()}
-    return Request(NO_CONNECTION, method, target.encode(), pairs, b"")
+    return Request(NO_CONNECTION, Head(method, target.encode(), pairs), b"")
 
 
 def named(name: str) -> Any:
