@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -195,18 +195,38 @@ def records_of(records_json: bytes) -> list[Record]:
         return [msgspec.structs.replace(record, data=raw) for record, raw in pairs]
 
 
+Payload = bytes | bytearray | memoryview
+
+
+def array_of(pieces: Sequence[Payload]) -> bytes:
+    """Rendered records as one JSON array; the comma behind the last one makes room for `]`."""
+    if not pieces:
+        return b"[]"
+    *head, last = pieces
+    return b"".join([b"[", *head, last[:-1], b"]"])
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one read. `records_json` is the wire array, rendered once at commit."""
+    """The answer of one read.
+
+    `pieces` are runs of wire records as they were rendered at commit, a comma behind each record:
+    where the memory allows it they are views of it, so that a read copies nothing.
+    """
 
     topic: str
     epoch: int
-    records_json: bytes
+    pieces: list[Payload]
     count: int
     next_from_seq: int
     head_seq: int
     earliest_seq: int
     tombstone: Tombstone | None
     records_scanned: int
+
+    @property
+    def records_json(self) -> bytes:
+        """The wire array."""
+        return array_of(self.pieces)
 
     @property
     def records(self) -> list[Record]:

@@ -20,8 +20,8 @@ from topics.engine.topic import Topic
 from topics.engine.write import utf8
 from topics.errors import InvalidRequest
 from topics.settings import Settings
-from topics.storage.columns import Columns, Payload
-from topics.types import LEASE_MS_MAX, LEASE_MS_MIN, clamp
+from topics.storage.columns import Columns
+from topics.types import LEASE_MS_MAX, LEASE_MS_MIN, Payload, clamp
 
 # Node, jobs, milliseconds.
 Asked = tuple[str, int, int]

@@ -13,13 +13,12 @@ from operator import attrgetter
 
 import msgspec
 
-from topics.engine.reading import Decision, LoadNow, View, array_of, collect, decide
+from topics.engine.reading import Decision, LoadNow, View, collect, decide
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest
 from topics.settings import MIB
-from topics.storage.columns import Payload
-from topics.types import SEQ_BASE, U64_MAX, Record, Tombstone, clamp, records_of
+from topics.types import SEQ_BASE, U64_MAX, Payload, Record, Tombstone, array_of, clamp, records_of
 
 BYTES_DEFAULT = 8 * MIB
 BYTES_MAX = 8 * MIB

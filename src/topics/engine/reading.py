@@ -16,8 +16,8 @@ import msgspec
 from topics.engine.block import Block
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.storage.columns import Columns, Payload
-from topics.types import REASONS, SEQ_BASE, Page, Tombstone
+from topics.storage.columns import Columns
+from topics.types import REASONS, SEQ_BASE, Page, Payload, Tombstone
 
 _DATA = b',"data":'
 _META = b',"meta":{'
@@ -104,18 +104,10 @@ def page(
     decision = decide(topic, from_seq, epoch=epoch)
     found = collect(topic, decision, view, limit=limit, bytes_max=bytes_max, load_now=load_now)
     return Page(
-        topic=topic.name, epoch=topic.epoch, records_json=array_of(found.pieces),
-        count=found.count, next_from_seq=found.cursor, head_seq=topic.head,
+        topic=topic.name, epoch=topic.epoch, pieces=found.pieces, count=found.count,
+        next_from_seq=found.cursor, head_seq=topic.head,
         earliest_seq=topic.floor, tombstone=decision.tombstone, records_scanned=found.scanned,
     )  # fmt: skip
-
-
-def array_of(pieces: list[Payload]) -> bytes:
-    """Rendered records as one JSON array; the comma behind the last one makes room for `]`."""
-    if not pieces:
-        return b"[]"
-    *head, last = pieces
-    return b"".join([b"[", *head, last[:-1], b"]"])
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from topics.server.message import COPY_BYTES_MAX
 from topics.server.takeover import LINGER_BYTES_MAX
+from topics.types import Payload
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
@@ -25,7 +26,7 @@ class Channel(asyncio.Protocol):
         self.slot = 0
         self._limits = server.limits
         self._transport: asyncio.Transport | None = None
-        self._out: list[bytes] = []
+        self._out: list[Payload] = []
         self._out_bytes = 0
         # The client does not read.
         self._is_paused = False
@@ -38,7 +39,7 @@ class Channel(asyncio.Protocol):
 
     # -- writing -----------------------------------------------------------------------------
 
-    def _emit(self, output: tuple[bytes, ...]) -> None:
+    def _emit(self, output: tuple[Payload, ...]) -> None:
         self._out.extend(output)
         for part in output:
             self._out_bytes += len(part)

@@ -25,6 +25,7 @@ from topics.server.message import (
     render,
     wants_gzip,
 )
+from topics.types import Payload
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
@@ -186,11 +187,11 @@ class Exchange(Channel):
         if is_next and request.output is not None:
             self._advance()
 
-    def _render(self, request: Request, response: Response) -> tuple[bytes, ...] | None:
+    def _render(self, request: Request, response: Response) -> tuple[Payload, ...] | None:
         """The bytes of an answer, or None when a thread is still compressing it."""
         limits = self._limits
         if wants_gzip(request, response, limits.gzip_bytes_min):
-            if len(response.body) > limits.gzip_thread_bytes:
+            if response.size_bytes > limits.gzip_thread_bytes:
                 work = self.server.loop.run_in_executor(None, gzipped, response)
                 work.add_done_callback(lambda done: self._compressed(request, done))
                 return None

@@ -9,6 +9,8 @@ from enum import Enum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from topics.types import Payload
+
 if TYPE_CHECKING:
     from topics.server.http1 import HttpProtocol
     from topics.server.takeover import Takeover
@@ -39,9 +41,12 @@ PENDING: Final = Pending.PENDING
 
 
 class Response:
-    """A complete answer. Headers are for what is rare: type and length have their own place."""
+    """A complete answer. Headers are for what is rare: type and length have their own place.
 
-    __slots__ = ("body", "content_type", "headers", "status")
+    `pieces` come behind `body` and are written as they are: a large answer needs no copy of them.
+    """
+
+    __slots__ = ("body", "content_type", "headers", "pieces", "status")
 
     def __init__(
         self,
@@ -49,11 +54,17 @@ class Response:
         status: int = 200,
         content_type: str = JSON,
         headers: tuple[tuple[str, str], ...] = (),
+        pieces: tuple[Payload, ...] = (),
     ) -> None:
         self.body = body
         self.status = status
         self.content_type = content_type
         self.headers = headers
+        self.pieces = pieces
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.body) + sum(map(len, self.pieces))
 
 
 class Head:
@@ -106,7 +117,7 @@ class Request:
         self.is_http10 = False
         self.is_upgrade = False
         self.extra: tuple[tuple[str, str], ...] = ()
-        self.output: tuple[bytes, ...] | None = None
+        self.output: tuple[Payload, ...] | None = None
         self.successor: Takeover | None = None
         self.on_abandoned: Callable[[], None] | None = None
 
@@ -134,6 +145,7 @@ def plain(request: Request, response: Response, tail: bytes, gzip_bytes_min: int
     if (
         not request.is_plain
         or response.headers
+        or response.pieces
         or request.extra
         or size == 0
         or size > COPY_BYTES_MAX
@@ -170,17 +182,17 @@ def status_line(status: int) -> bytes:
 
 def render(
     request: Request, response: Response, tail: bytes, *, is_last: bool
-) -> tuple[bytes, ...]:
+) -> tuple[Payload, ...]:
     """The bytes of any answer. `tail` ends the head; `is_last` announces that we close after it.
 
     Raises ValueError for a header that could not be sent as one line.
     """
-    body = response.body
+    body, pieces = response.body, response.pieces
     if response.status in _NO_BODY:
         parts = [status_line(response.status)[:-2]]
         body = b""
     else:
-        parts = [head_of(response), b"%d" % len(body)]
+        parts = [head_of(response), b"%d" % response.size_bytes]
     lines = header_lines(response.headers + request.extra)
     if is_last:
         lines += b"\r\nConnection: close"
@@ -190,8 +202,8 @@ def render(
     if request.method == "HEAD":
         return (b"".join(parts),)
     if len(body) <= COPY_BYTES_MAX:
-        return (b"".join((*parts, body)),)
-    return (b"".join(parts), body)
+        return (b"".join((*parts, body)), *pieces)
+    return (b"".join(parts), body, *pieces)
 
 
 def header_lines(headers: tuple[tuple[str, str], ...]) -> bytes:
@@ -220,7 +232,7 @@ _LENGTHS = [b"%d" % size for size in range(_LENGTHS_MAX)]
 def wants_gzip(request: Request, response: Response, bytes_min: int) -> bool:
     """Whether this answer should be compressed: the client takes it and it is worth it."""
     accepted = request.headers.get(b"accept-encoding")
-    if accepted is None or len(response.body) <= bytes_min:
+    if accepted is None or response.size_bytes <= bytes_min:
         return False
     if any(name.lower() == "content-encoding" for name, _ in response.headers):
         return False
@@ -240,6 +252,7 @@ def _accepts_gzip(accepted: bytes) -> bool:
 def gzipped(response: Response) -> Response:
     """The same answer compressed; costs about 10 ms for each MiB, without holding the GIL."""
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    body = packer.compress(response.body) + packer.flush()
+    parts = [packer.compress(part) for part in (response.body, *response.pieces)]
+    body = b"".join((*parts, packer.flush()))
     headers = (*response.headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
     return Response(body, response.status, response.content_type, headers)

@@ -18,14 +18,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from topics.errors import CorruptData
+from topics.types import Payload
 
 ENDS, NODES, TAGS, METAS, KEY, TIMES, LOSS = 1, 2, 4, 8, 16, 32, 64
 NONE_U16 = 0xFFFF
 
 if sys.byteorder != "little":
     raise ImportError("topics stores little-endian columns and runs on little-endian machines")
-
-Payload = bytes | bytearray | memoryview
 
 
 class Columns:
