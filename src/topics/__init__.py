@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         FormatMismatch,
         Incompatible,
         InvalidRequest,
+        NotAQueue,
         NotEmpty,
         NotFound,
         NotReady,

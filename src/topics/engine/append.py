@@ -181,6 +181,24 @@ def check_room(core: Core, topic: Topic, count: int, size: int) -> None:
         )  # fmt: skip
 
 
+def assign(core: Core, topic: Topic, count: int, size: int, ts: int) -> bool:
+    """Assigns seqs; True when what takes them must be durable before it is seen."""
+    topic.next_seq += count
+    topic.last_ts = ts
+    topic.pending_bytes += size
+    core.pending_bytes += size
+    if topic.durability == "disk":
+        pending = topic.bytes_total + topic.pending_bytes
+        return ceilings.cover(core, topic, topic.next_seq - 1, pending)
+    return topic.durability == "fsync"
+
+
+def arrived(core: Core, topic: Topic, size: int) -> None:
+    """What seqs were assigned for is no longer on its way."""
+    topic.pending_bytes -= size
+    core.pending_bytes -= size
+
+
 # -- idempotency ---------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from topics.engine import cursors, retention
+from topics.engine import cursors, lease_frames, retention
 from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
 from topics.engine.replay import ConfigureFrame, CreateFrame
@@ -86,7 +86,8 @@ def uncreate(core: Core, topic: Topic) -> None:
 
 def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
     before = topic.durability
-    if topic.gated and before != config.durability:
+    keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
+    if topic.gated and (before != config.durability or keeps_leases):
         # Where an operation goes depends on the class: none may be on its way when that changes.
         core.committer.sync()
     core.expire(topic)
@@ -105,6 +106,8 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
         if topic.dropped:
             return
         topic.config, topic.config_version = config, version
+        if topic.queue is not None:
+            topic.queue.is_logged = False
         # Durable up to here; the next write of class disk promises anew.
         topic.ceiling_seq = topic.head
         topic.ask_seq = topic.ask_bytes = 0
@@ -115,6 +118,8 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
     # So that replay expires and evicts the same.
     op.ts = now_ms = core.clock.wall_ms()
     core.committer.stage(op)
+    if keeps_leases and not lease_frames.are_kept(topic.config):
+        lease_frames.stage_whole(core, topic)
     if before != config.durability:
         # What follows must know whether the class has changed or the disk was too full for it.
         core.committer.flush()

@@ -240,6 +240,7 @@ class Checker:
     def _topics(self, replay: Replay) -> None:
         try:
             replay.finish_routed()
+            replay.moves.finish(replay)
             for topic_id in list(replay.deferred):
                 replay.finish_deferred(topic_id)
         except CorruptData as error:

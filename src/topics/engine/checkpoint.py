@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from topics.engine import lease_frames
 from topics.engine.block import Block, ghost_block
 from topics.engine.core import Core, nothing
 from topics.engine.router_frames import encode
@@ -139,7 +140,7 @@ def capture(topic: Topic) -> TopicRecord:
         list(topic.lost), [] if is_resident else list(topic.holes or ()),
         [] if is_resident else ghosts,
         topic.account.dump() if topic.account is not None else None, keys,
-        cursors, version,
+        cursors, version, dead_lettered=topic.queue.dead_lettered if topic.queue else 0,
     )  # fmt: skip
 
 
@@ -167,6 +168,7 @@ def _let_arrive(core: Core, topics: list[Topic]) -> Iterator[None]:
 def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Block]]:
     """Records a topic's state at this moment; the blocks of it that are in no segment yet."""
     record = capture(topic)
+    record.leases = lease_frames.kept(core, topic)
     record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
     run.writer.add(record)
     run.captured += 1

@@ -7,12 +7,13 @@ proportion to what each claimant asked for, and what is left over goes round in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import count
 from operator import add
 
+from topics.engine import dead_letters, lease_frames
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
-from topics.engine.queue import Queue
+from topics.engine.queue import Lease, Queue
 from topics.engine.queue_values import Claimant, Claimed
 from topics.engine.reading import quote
 from topics.engine.segments import ColdMiss
@@ -25,6 +26,10 @@ from topics.types import LEASE_MS_MAX, LEASE_MS_MIN, Payload, clamp
 
 # Node, jobs, milliseconds.
 Asked = tuple[str, int, int]
+# Seqs, wire objects, number of the first lease, deadline.
+Granted = tuple[list[int], list[bytes], int, int]
+# Jobs that one pass moves to the dead-letter topic.
+DOOMED_MAX = 1000
 
 
 def check_node(node: object, settings: Settings) -> str:
@@ -53,20 +58,42 @@ def _check(claimant: Claimant, topic: Topic, settings: Settings) -> Asked:
 def claim(core: Core, topic: Topic, claimants: Sequence[Claimant], ticket: Ticket) -> None:
     """Leases jobs to a cohort; the ticket ends in a Claimed for each of it.
 
-    Raises InvalidRequest, or ColdMiss when the first job is out of reach: nothing has happened.
+    Jobs that were delivered too often are moved to the dead-letter topic first, which waits for
+    the disk. Raises InvalidRequest, or ColdMiss when a job is out of reach: nothing is leased.
     """
     queue = topic.queue
     assert queue is not None
     asked = [_check(claimant, topic, core.settings) for claimant in claimants]
     core.expire(topic)
     queue.tick(core.monotonic_ms())
-    picked = Picked(core, topic, sum(most for _, most, _ in asked))
-    _grant(core, topic, queue, asked, picked, ticket)
+    wanted = sum(most for _, most, _ in asked)
+    picked = Picked(core, topic, wanted)
+    if picked.doomed:
+        dead_letters.move(core, topic, picked.doomed)
+        # Moving let others go on, and some of what was picked may be gone.
+        picked = Picked(core, topic, wanted)
+    granted = _grant(core, queue, asked, picked)
+    if not picked.seqs or not lease_frames.are_logged(topic):
+        ticket.resolve(_told(topic, queue, granted))
+        return
+    held = [
+        lease_frames.granted(core, queue, node, lease_ms, zip(seqs, count(first), strict=False))
+        for (node, _, lease_ms), (seqs, _, first, _) in zip(asked, granted, strict=True)
+        if seqs
+    ]
+    lease_frames.stage(
+        core, topic, held, [], ticket, lambda: _told(topic, queue, granted),
+        lambda: picked.give_back(queue),
+    )  # fmt: skip
 
 
-def _grant(
-    core: Core, topic: Topic, queue: Queue, asked: list[Asked], picked: Picked, ticket: Ticket
-) -> None:
+def _told(topic: Topic, queue: Queue, granted: list[Granted]) -> list[Claimed]:
+    ready, in_flight = queue.ready(topic.live_count), queue.in_flight
+    return [Claimed(*parts, ready, in_flight) for parts in granted]
+
+
+def _grant(core: Core, queue: Queue, asked: list[Asked], picked: Picked) -> list[Granted]:
+    """Leases what was picked; what each claimant gets."""
     now_ms, wall_ms = core.monotonic_ms(), core.clock.wall_ms()
     tries = picked.take(queue)
     granted = []
@@ -83,8 +110,7 @@ def _grant(
         pieces = _render(picked.raws[start:stop], tries[start:stop], first, deadline)
         granted.append((seqs, pieces, first, deadline))
         start = stop
-    ready, in_flight = queue.ready(topic.live_count), queue.in_flight
-    ticket.resolve([Claimed(*parts, ready, in_flight) for parts in granted])
+    return granted
 
 
 def _shares(queue: Queue, wanted: list[int], available: int) -> list[int]:
@@ -123,7 +149,7 @@ def _render(raws: list[Payload], tries: list[int], first: int, deadline: int) ->
 class Picked:
     """The next jobs of a queue, ascending by seq, with their bytes. Nothing is leased yet."""
 
-    __slots__ = ("cursor", "raws", "reclaimed", "seqs")
+    __slots__ = ("_cursor_before", "_ended", "cursor", "doomed", "raws", "reclaimed", "seqs")
 
     def __init__(self, core: Core, topic: Topic, wanted: int) -> None:
         queue = topic.queue
@@ -131,9 +157,12 @@ class Picked:
         self.seqs: list[int] = []
         # The records' bytes behind their first brace.
         self.raws: list[Payload] = []
-        self.cursor = queue.cursor
-        # How many of them, in front, were handed out before.
+        self.cursor = self._cursor_before = queue.cursor
+        # How many of them, in front, were handed out before, and the leases that ran out.
         self.reclaimed = 0
+        self._ended: dict[int, Lease] = {}
+        # Jobs that came back and were delivered as often as they may be.
+        self.doomed: list[int] = []
         try:
             if queue.free:
                 self._reclaim(core, topic, queue, wanted)
@@ -150,13 +179,39 @@ class Picked:
         if not self.reclaimed:
             return []
         again = self.seqs[: self.reclaimed]
-        queue.reclaim(again)
+        self._ended = queue.reclaim(again)
         tries = [queue.deliveries(seq) + 1 for seq in again]
         queue.tries.update(zip(again, tries, strict=True))
         return tries
 
+    def give_back(self, queue: Queue) -> None:
+        """Undoes that all of them were leased. What was claimed later has been given back."""
+        queue.cursor = self._cursor_before
+        for index, seq in enumerate(self.seqs):
+            # It may have been deleted, evicted or expired meanwhile.
+            if seq not in queue.leases:
+                continue
+            queue.forget(seq)
+            if index >= self.reclaimed:
+                continue
+            queue.tries[seq] -= 1
+            if seq in self._ended:
+                queue.put(seq, self._ended[seq])
+            else:
+                queue.free[seq] = None
+
     def _reclaim(self, core: Core, topic: Topic, queue: Queue, wanted: int) -> None:
-        for seq in sorted(islice(queue.free, wanted)):
+        limit = dead_letters.deliveries_max(core, topic)
+        again: list[int] = []
+        for seq in queue.free:
+            if limit and queue.deliveries(seq) >= limit:
+                self.doomed.append(seq)
+            else:
+                again.append(seq)
+            if len(again) == wanted or len(self.doomed) == DOOMED_MAX:
+                break
+        again.sort()
+        for seq in again:
             block = topic.blocks[topic.block_at(seq)]
             columns = core.segments.columns(block)
             index = seq - block.first

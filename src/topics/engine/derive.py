@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,12 +23,16 @@ _ENCODER = msgspec.json.Encoder()
 class Copying:
     """What carries through: everything, but for what the router leaves out or adds.
 
-    `stamp` makes the router's own meta for a source seq, for exactly-once routers.
+    `stamp` makes meta of our own for a source seq, in place of what is there under its names.
     """
 
     preserve_node: bool = True
     preserve_tag: bool = True
-    stamp: RouterStamp | None = None
+    stamp: Stamp | None = None
+
+
+class Stamp(Protocol):
+    def meta(self, seq: int) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,14 @@ class RouterStamp:
         return f"{self.router}/{self.source_id}/{self.source_epoch}/{seq}"
 
     def meta(self, seq: int) -> dict[str, Any]:
-        return {
+        mark = {
             "router": self.router,
             "source_topic": self.source_topic,
             "source_epoch": str(self.source_epoch),
             "source_seq": seq,
             "idempotency_key": self.key(seq),
         }
+        return {ROUTER_META: mark}
 
 
 def copies(
@@ -98,11 +103,11 @@ def _picked(texts: list[str | None] | None, indexes: Sequence[int]) -> list[str 
     return picked if any(text is not None for text in picked) else None
 
 
-def _stamped(rest: bytes, has_meta: bool, mark: dict[str, Any]) -> bytes:
-    """The record's end with the router's own meta in it, in place of an earlier router's."""
+def _stamped(rest: bytes, has_meta: bool, marks: dict[str, Any]) -> bytes:
+    """The record's end with meta of our own in it."""
     if not has_meta:
-        return rest[:-2] + b',"meta":' + _ENCODER.encode({ROUTER_META: mark}) + b"},"
+        return rest[:-2] + b',"meta":' + _ENCODER.encode(marks) + b"},"
     at = rest.rindex(_META)
     meta = msgspec.json.decode(rest[at + len(_META) - 1 : -2])
-    meta.pop(ROUTER_META, None)
-    return rest[:at] + b',"meta":' + _ENCODER.encode({ROUTER_META: mark, **meta}) + b"},"
+    others = {name: value for name, value in meta.items() if name not in marks}
+    return rest[:at] + b',"meta":' + _ENCODER.encode(marks | others) + b"},"

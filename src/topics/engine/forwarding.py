@@ -12,7 +12,7 @@ cases the MAP frame just moves the cursor.
 
 from __future__ import annotations
 
-from topics.engine import append, ceilings, router_frames
+from topics.engine import append, router_frames
 from topics.engine.commit import Frame
 from topics.engine.core import Core
 from topics.engine.planning import Piece, Plan, plan
@@ -137,16 +137,16 @@ class CopyOp(Frame):
             self.payload = bytes(columns.payload)
 
     def stage(self) -> None:
-        self.gated = advance(self._core, self.topic, self._count, self._size, self.ts)
+        self.gated = append.assign(self._core, self.topic, self._count, self._size, self.ts)
         self._core.committer.stage(self)
 
     def apply(self) -> None:
-        release(self._core, self.topic, self._size)
+        append.arrived(self._core, self.topic, self._size)
         if not self.topic.dropped:
             put_pieces(self._core, self.topic, self.first, [(self._count, self._piece)])
 
     def undo(self) -> None:
-        release(self._core, self.topic, self._size)
+        append.arrived(self._core, self.topic, self._size)
         self.topic.next_seq, self.topic.last_ts = self.first, self._last_ts_before
 
 
@@ -180,7 +180,7 @@ class MapOp(Frame):
     def stage(self) -> None:
         found = self._plan
         if found is not None and found.count:
-            self.gated = advance(self._core, self.topic, found.count, found.size, self.ts)
+            self.gated = append.assign(self._core, self.topic, found.count, found.size, self.ts)
         self._core.committer.stage(self)
 
     def apply(self) -> None:
@@ -188,7 +188,7 @@ class MapOp(Frame):
         _forget_hops(self._core, self._router.source)
         found = self._plan
         if found is not None:
-            release(self._core, self.topic, found.size)
+            append.arrived(self._core, self.topic, found.size)
             if not self.topic.dropped:
                 put_pieces(self._core, self.topic, self.first, found.pieces)
 
@@ -197,24 +197,8 @@ class MapOp(Frame):
         self._core.routers.dirty[self._router.source.id] = None
         _back_off(self._core, self._router)
         if self._plan is not None:
-            release(self._core, self.topic, self._plan.size)
+            append.arrived(self._core, self.topic, self._plan.size)
             self.topic.next_seq, self.topic.last_ts = self.first, self._last_ts_before
-
-
-def advance(core: Core, dest: Topic, count: int, size: int, ts: int) -> bool:
-    """Assigns seqs; True when what takes them must be durable before it is seen."""
-    dest.next_seq += count
-    dest.last_ts = ts
-    dest.pending_bytes += size
-    core.pending_bytes += size
-    if dest.durability == "disk":
-        return ceilings.cover(core, dest, dest.next_seq - 1, dest.bytes_total + dest.pending_bytes)
-    return dest.durability == "fsync"
-
-
-def release(core: Core, dest: Topic, size: int) -> None:
-    dest.pending_bytes -= size
-    core.pending_bytes -= size
 
 
 def put_pieces(core: Core, dest: Topic, first: int, pieces: list[tuple[int, Piece]]) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from topics.engine import cursors, rederive, router_frames
+from topics.engine import cursors, lease_frames, rederive, router_frames
 from topics.engine.account import Account
 from topics.engine.block import Block, ghost_block
 from topics.engine.core import Core
@@ -240,6 +240,10 @@ def enter_topic(
         (fill or _refuse)(topic, first, last)
     topic.settle()
     core.recount(topic)
+    if topic.queue is not None:
+        topic.queue.dead_lettered = record.dead_lettered
+    if record.leases:
+        lease_frames.replay(core, topic, record.leases)
     return topic
 
 

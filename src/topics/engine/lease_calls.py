@@ -8,9 +8,10 @@ An acknowledgement is the permanent delete of the job, as durable as the topic's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from topics.engine import deletes
+from topics.engine import deletes, lease_frames
 from topics.engine.claims import check_lease_ms, check_node
 from topics.engine.commit import Frame, Ticket
 from topics.engine.core import Core
@@ -26,7 +27,7 @@ from topics.types import LEASE_MS_MAX, clamp
 class Named:
     """The jobs that a call names, sorted into those its node holds and the others."""
 
-    __slots__ = ("held", "queue", "skipped")
+    __slots__ = ("held", "node", "queue", "skipped")
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Named:
     ) -> None:
         queue = topic.queue
         assert queue is not None
-        holder = check_node(node, core.settings)
+        self.node = holder = check_node(node, core.settings)
         _check_seqs(seqs, lease_ids, core.settings.max_claim)
         core.expire(topic)
         queue.tick(core.monotonic_ms())
@@ -142,10 +143,12 @@ def nack(
         raise InvalidRequest("delay_ms must be a number of milliseconds")
     named = Named(core, topic, node, seqs, lease_ids)
     queue = named.queue
-    _give_back(core, queue, named.held, clamp(delay_ms, 0, LEASE_MS_MAX))
-    ticket.resolve(
-        Nacked(len(named.held), named.skipped, queue.ready(topic.live_count), queue.in_flight)
-    )
+
+    def answer() -> Nacked:
+        ready = queue.ready(topic.live_count)
+        return Nacked(len(named.held), named.skipped, ready, queue.in_flight)
+
+    _give_back(core, topic, named.held, clamp(delay_ms, 0, LEASE_MS_MAX), ticket, answer)
 
 
 def release(core: Core, topic: Topic, leases: Sequence[tuple[int, str]], ticket: Ticket) -> None:
@@ -159,15 +162,38 @@ def release(core: Core, topic: Topic, leases: Sequence[tuple[int, str]], ticket:
         if lease is not None and token == lease_id(lease[1]):
             held[seq] = lease
     queue.take(held)
-    _give_back(core, queue, held, 0)
-    ticket.resolve(len(held))
+    _give_back(core, topic, held, 0, ticket, lambda: len(held))
 
 
-def _give_back(core: Core, queue: Queue, held: dict[int, Lease], delay_ms: int) -> None:
+def _give_back(
+    core: Core,
+    topic: Topic,
+    held: dict[int, Lease],
+    delay_ms: int,
+    ticket: Ticket,
+    answer: Callable[[], Any],
+) -> None:
+    queue = topic.queue
+    assert queue is not None
     if delay_ms:
         queue.delay(list(held), core.monotonic_ms() + delay_ms)
     else:
         queue.free.update(dict.fromkeys(held))
+    if held and lease_frames.are_logged(topic):
+        free = [lease_frames.returned(core, queue, delay_ms, held)]
+        lease_frames.stage(
+            core, topic, [], free, ticket, answer, lambda: _restore(topic, queue, held)
+        )
+    else:
+        ticket.resolve(answer())
+
+
+def _restore(topic: Topic, queue: Queue, held: dict[int, Lease]) -> None:
+    """Leases as they were. What was done with the jobs later has been undone."""
+    for seq, lease in held.items():
+        if deletes.is_live(topic, seq):
+            queue.forget(seq)
+            queue.put(seq, lease)
 
 
 # -- keeping -------------------------------------------------------------------------------------
@@ -185,8 +211,17 @@ def extend(
     """Sets how long jobs are held from now on; the ticket ends in an Extended."""
     longer_ms = check_lease_ms(lease_ms)
     named = Named(core, topic, node, seqs, lease_ids)
+    queue, held = named.queue, named.held
     until = core.monotonic_ms() + longer_ms + 1
-    deadline = core.clock.wall_ms() + longer_ms
-    for seq, (holder, number, _) in named.held.items():
-        named.queue.put(seq, (holder, number, until))
-    ticket.resolve(Extended(len(named.held), named.skipped, dict.fromkeys(named.held, deadline)))
+    deadlines = dict.fromkeys(held, core.clock.wall_ms() + longer_ms)
+    for seq, (holder, number, _) in held.items():
+        queue.put(seq, (holder, number, until))
+    answer = Extended(len(held), named.skipped, deadlines)
+    if not held or not lease_frames.are_logged(topic):
+        ticket.resolve(answer)
+        return
+    pairs = [(seq, number) for seq, (_, number, _) in held.items()]
+    granted = lease_frames.granted(core, queue, named.node, longer_ms, pairs)
+    lease_frames.stage(
+        core, topic, [granted], [], ticket, lambda: answer, lambda: _restore(topic, queue, held)
+    )

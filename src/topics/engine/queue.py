@@ -34,8 +34,8 @@ STALE_MAX = 1024
 
 class Queue:
     __slots__ = (
-        "cursor", "dead_lettered", "delayed", "due", "expired", "free", "leases", "leaving",
-        "moments", "moving", "tries", "turn",
+        "cursor", "dead_lettered", "delayed", "due", "expired", "free", "is_logged", "leases",
+        "leaving", "moments", "moving", "tries", "turn", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -57,6 +57,18 @@ class Queue:
         self.dead_lettered = 0
         # Whose turn it is when jobs do not divide evenly.
         self.turn = 0
+        # Of the last LEASE frame, and whether such frames are wanted before the config says so.
+        self.version = 0
+        self.is_logged = False
+
+    def clear(self) -> None:
+        """Forgets every lease: all jobs are as if they had never been handed out."""
+        for place in (self.leases, self.free, self.delayed, self.leaving, self.tries, self.due):
+            place.clear()
+        self.moving.clear()
+        self.moments.clear()
+        self.expired = 0
+        self.cursor = SEQ_BASE
 
     @property
     def in_flight(self) -> int:
@@ -107,12 +119,16 @@ class Queue:
         self.leases.update(zip(seqs, zip(repeat(node), numbers, repeat(until)), strict=False))
         self._put_due(until, seqs)
 
-    def reclaim(self, seqs: Iterable[int]) -> None:
-        """Takes jobs off the free ones; who held them holds them no longer."""
+    def reclaim(self, seqs: Iterable[int]) -> dict[int, Lease]:
+        """Takes jobs off the free ones; the leases that ran out and are now over."""
+        ended = {}
         for seq in seqs:
             del self.free[seq]
-            if self.leases.pop(seq, None) is not None:
+            lease = self.leases.pop(seq, None)
+            if lease is not None:
                 self.expired -= 1
+                ended[seq] = lease
+        return ended
 
     def take(self, held: dict[int, Lease]) -> None:
         """Ends leases; their jobs are nowhere then."""
@@ -144,7 +160,7 @@ class Queue:
         leaving, tries = self.leaving, self.tries
         for seq in self._held(first, stop):
             if leaving.pop(seq, None) is None:
-                self._forget(seq)
+                self.forget(seq)
             if tries:
                 tries.pop(seq, None)
 
@@ -160,7 +176,8 @@ class Queue:
             if first <= seq < stop
         ]
 
-    def _forget(self, seq: int) -> None:
+    def forget(self, seq: int) -> None:
+        """Takes a job out of wherever it is."""
         lease = self.leases.get(seq)
         if lease is not None:
             self.take({seq: lease})

@@ -25,9 +25,11 @@ class QueueCalls(ReaderCalls):
 
         Raises ColdMiss, with nothing leased, when the next job is out of reach.
         """
-        self._check_writable()
-        ticket = Ticket()
-        claims.claim(self.core, self._queue(name), claimants, ticket)
+        ticket, topic = Ticket(), self._queue(name)
+        dest = self.core.by_name.get(topic.config.dead_letter or "")
+        if dest is not None:
+            self._topic(dest.name)
+        self._guard(lambda: claims.claim(self.core, topic, claimants, ticket))
         return ticket
 
     def ack(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topics.engine import rederive, retention
+from topics.engine import origins, rederive, retention
 from topics.engine.commit import Committer, Op, Syncer, ThreadSyncer
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.inventory import load_snapshot
@@ -60,6 +60,8 @@ class Recovery:
         self._tails: list[Tail] = []
         self._lost_possible = False
         self._is_clean = True
+        # Jobs whose move stood in the log, but not yet their end in the queue.
+        self._moved_late: list[tuple[Topic, list[int]]] = []
         # Whether the log that was read says that there are routers.
         self._is_routed = False
 
@@ -88,11 +90,14 @@ class Recovery:
                 wal_reader.cut(self.data, line.damage)
         read.close()
         self.replay.finish_routed()
+        self._moved_late = self.replay.moves.finish(self.replay)
         self.judge([line for line, _ in wanted], clean)
         generation = max([snapshot.generation if snapshot else 0, *(x.generation for x in lines)])
         self.open_log(generation + 1)
         yield 0.95
         self._copy_tails()
+        for source, seqs in self._moved_late:
+            origins.log_moved(self.core, source, seqs)
         self.settle_losses()
         self.finish()
         yield 1.0

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from topics.engine import cursors, rederive, retention, router_frames
+from topics.engine import cursors, lease_frames, rederive, retention, router_frames
 from topics.engine.core import Core
 from topics.engine.deletes import DeleteFrame, apply_delete
 from topics.engine.idempotency import Keys
+from topics.engine.origins import Moves
 from topics.engine.rederive import SourceBytes, gather, payload
 from topics.engine.resident import replay_hole
 from topics.engine.tags import TagIndex
@@ -76,6 +77,8 @@ class Replay:
         self.routed: set[int] = set()
         # A topic that was dropped stays so when the frame of its creation comes by again.
         self.dropped: set[int] = set()
+        # Jobs that became dead letters; their topics may be in shards that are read later.
+        self.moves = Moves()
         self.recovered_generation = 0
         self.is_clean = False
         self.records = 0
@@ -86,6 +89,7 @@ class Replay:
         if not len(table):
             return
         topics, kinds = table["topic"], table["kind"]
+        self.moves.note(groups)
         edges = np.flatnonzero((topics[1:] != topics[:-1]) | (kinds[1:] != kinds[:-1])) + 1
         bounds = [0, *edges.tolist(), len(table)]
         ids, kind_of = topics[bounds[:-1]].tolist(), kinds[bounds[:-1]].tolist()
@@ -263,10 +267,9 @@ class Replay:
         first, count, ts = int(row["first"]), int(row["count"]), int(row["ts"])
         at = int(groups.cols_at[index])
         raw = groups.raw[at : at + int(row["cols"])]
-        columns, key = columns_codec.decode(
-            int(row["flags"]), count, raw, payload(groups, index), ts
-        )
-        if key:
+        flags = int(row["flags"])
+        columns, key = columns_codec.decode(flags, count, raw, payload(groups, index), ts)
+        if key and not flags & columns_codec.MOVED:
             topic.keys = topic.keys or Keys()
             self.core.idempotency_keys -= len(topic.keys)
             topic.keys.add(key, first, count, ts)
@@ -311,6 +314,8 @@ def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     topic.durability = frame.config.durability
     # Everything before this frame was durable when it was acknowledged.
     topic.ceiling_seq = topic.head
+    if not lease_frames.are_kept(frame.config):
+        lease_frames.forget(topic)
     load = core.segments.columns_or_none
     retention.expire(topic, int(groups.frames["ts"][index]), load)
     retention.evict(topic, load)
@@ -323,6 +328,9 @@ def _drop(core: Core, topic: Topic, _groups: Groups, _index: int) -> None:
 
 def _delete(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     apply_delete(core, topic, _DELETE.decode(payload(groups, index)))
+    if topic.queue is not None:
+        dead_lettered = int(groups.frames["floor"][index])
+        topic.queue.dead_lettered = max(topic.queue.dead_lettered, dead_lettered)
 
 
 def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
@@ -353,6 +361,10 @@ def _cursor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     cursors.replay(core, topic, payload(groups, index), int(groups.frames["ts"][index]))
 
 
+def _lease(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    lease_frames.replay(core, topic, payload(groups, index))
+
+
 def _router(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
     rederive.define(core, router_frames.decode_router(payload(groups, index)))
 
@@ -370,6 +382,7 @@ _HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.HOLE: _hole,
     frames.EPOCH: _epoch,
     frames.CURSOR: _cursor,
+    frames.LEASE: _lease,
     frames.ROUTER: _router,
     frames.UNROUTE: _unroute,
 }

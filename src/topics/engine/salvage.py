@@ -14,7 +14,7 @@ What was lost with a frame besides seqs can not be known: a delete, a drop, a ch
 
 from __future__ import annotations
 
-from topics.engine import cursors, retention
+from topics.engine import cursors, lease_frames, retention
 from topics.engine.core import Core
 from topics.engine.inventory import begin_from, enter_topic
 from topics.engine.salvage_log import replay_log
@@ -56,6 +56,8 @@ def _believe(found: Salvage, summary: Snapshot, records: list[TopicRecord]) -> N
         topic.epoch = max(topic.epoch, record.epoch)
         if topic.cursors is None or topic.cursors.version < record.cursors_version:
             cursors.enter(topic, record.cursors, record.cursors_version)
+        if topic.queue is not None:
+            topic.queue.dead_lettered = max(topic.queue.dead_lettered, record.dead_lettered)
         if record.head > topic.head:
             found.lose(topic, topic.head + 1, record.head)
             topic.add_hole(topic.head + 1, record.head, CORRUPTION)
@@ -72,6 +74,8 @@ def _conclude(found: Salvage) -> None:
     found.nameless &= core.by_id.keys()
     load = core.segments.columns_or_none
     for topic in core.by_id.values():
+        # Lease events may be among the missing frames: every job can be claimed again.
+        lease_frames.forget(topic)
         is_doubtful = topic.id in found.unproved or topic.id in found.nameless
         if is_doubtful and topic.ceiling_seq > topic.head:
             found.lose(topic, topic.head + 1, topic.ceiling_seq)

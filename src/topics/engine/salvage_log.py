@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from topics.engine.queue import Queue
 from topics.engine.replay import CreateFrame, Later, Replay
 from topics.engine.salvaged import Base, Salvage
 from topics.engine.topic import Topic
@@ -74,6 +75,7 @@ class SalvageReplay(Replay):
             self.core.leave(other)
         del self.core.by_name[topic.name]
         topic.name, topic.config, topic.config_version = frame.name, frame.config, 1
+        topic.queue = Queue() if frame.config.type == "queue" else None
         topic.epoch = max(topic.epoch, frame.epoch)
         self.core.enter(topic)
 
@@ -127,6 +129,7 @@ def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
             if newer.generation == line.generation and line.shard < len(newer.positions):
                 _miss_files(found, newer, lines, [line.shard])
     replay.finish_routed()
+    replay.moves.finish(replay)
     for topic_id in list(replay.deferred):
         replay.finish_deferred(topic_id)
     found.replay = replay

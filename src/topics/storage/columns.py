@@ -20,7 +20,9 @@ from collections.abc import Sequence
 from topics.errors import CorruptData
 from topics.types import Payload
 
-ENDS, NODES, TAGS, METAS, KEY, TIMES, LOSS = 1, 2, 4, 8, 16, 32, 64
+ENDS, NODES, TAGS, METAS, KEY, TIMES = 1, 2, 4, 8, 16, 32
+# The key is not one for idempotency: it says which jobs of a queue the records were.
+MOVED = 64
 NONE_U16 = 0xFFFF
 
 if sys.byteorder != "little":

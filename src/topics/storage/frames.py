@@ -45,12 +45,12 @@ FILE = struct.Struct("<8sQIQIIIQ64sQQ?")
 
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
-CURSOR, ROUTER, UNROUTE, MAP = range(12, 16)
+CURSOR, ROUTER, UNROUTE, MAP, LEASE = range(12, 17)
 KIND_NAMES = {
     APPEND: "append", CREATE: "create", CONFIGURE: "configure", DROP: "drop", DELETE: "delete",
     FLOOR: "floor", CEILING: "ceiling", HOLE: "hole", EPOCH: "epoch",
     RECOVERED: "recovered", MARK: "mark", CURSOR: "cursor", ROUTER: "router",
-    UNROUTE: "unroute", MAP: "map",
+    UNROUTE: "unroute", MAP: "map", LEASE: "lease",
 }  # fmt: skip
 
 assert GROUP.size == 64

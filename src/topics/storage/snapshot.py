@@ -51,6 +51,9 @@ class TopicRecord(msgspec.Struct, array_like=True):
     cursors_version: int = 0
     # The routers that feed it, each with how far it had come by then.
     routers: list[bytes] = []
+    # Of a queue: its leases as one frame, where they are durable, and how many jobs were moved.
+    leases: bytes = b""
+    dead_lettered: int = 0
 
 
 class Snapshot(msgspec.Struct, array_like=True):
