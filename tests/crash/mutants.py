@@ -109,8 +109,8 @@ MUTANTS = (
         is_quick=False,
     ),
     Mutant(
-        "idempotency key not replayed", "engine/replay.py", "        if key:\n",
-        "        if key and False:\n",
+        "idempotency key not replayed", "engine/replay.py",
+        "        if key and not flags & columns_codec.MOVED:\n", "        if key and False:\n",
     ),
     Mutant(
         "epoch given twice", "engine/recovery.py",
