@@ -80,3 +80,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"planted bugs: {totals['mutants_caught']} of {totals['mutants']} caught"
         )
+    if totals["queue_kills"]:
+        terminalreporter.write_line(
+            f"killed queues: {totals['queue_kills']} kills among 50 workers, "
+            f"{totals['queue_jobs']} jobs, {totals['queue_deliveries']} deliveries, "
+            f"{totals['queue_unanswered']} acknowledgements without an answer; "
+            f"jobs lost {totals['queue_lost']}, "
+            f"acknowledged and delivered again {totals['queue_redelivered']}"
+        )
