@@ -138,6 +138,11 @@ MUTANTS = (
         is_quick=False,
     ),
     Mutant(
+        "promotion without what was removed meanwhile", "engine/promotion.py",
+        "*(self._amendments() if is_last else ())]:", "]:",
+        is_quick=False,
+    ),
+    Mutant(
         "segment removed while the older snapshot needs it", "engine/trimming.py",
         "        if number not in needed and number in core.segments.garbage:",
         "        if number in core.segments.garbage:",

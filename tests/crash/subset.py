@@ -16,7 +16,8 @@ from topics.testing import CrashPlan
 
 FOUND = 3
 ORDER = (
-    "append_fsync", "append_disk", "all_classes", "caps", "delete_after_seal", "relocation",
+    "append_fsync", "append_disk", "all_classes", "caps", "sliced_promotion", "promotion",
+    "delete_after_seal", "relocation",
     "sliced_checkpoint", "ghosts", "drop_and_recreate", "checkpoints", "restarts", "long_tail",
     "configure", "pipelined", "ttl", "idle", "rotation", "delete_before_seal",
 )  # fmt: skip

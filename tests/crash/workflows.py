@@ -14,11 +14,13 @@ from tests.crash.harness import COLD, SETTINGS, Run
 from topics.settings import Settings
 from topics.testing import CrashPlan
 from topics.testing.model import Operation
+from topics.testing.modelcheck import require
 
 Workflow = Callable[[Run], None]
 PLANS = {plan.name: plan for plan in CrashPlan.standard()}
 COLD_SETTINGS = msgspec.structs.replace(SETTINGS, cold_dir=COLD, hot_bytes=0)
 SLICED_SETTINGS = msgspec.structs.replace(SETTINGS, seal_records=6)
+SMALL_SETTINGS = msgspec.structs.replace(SETTINGS, seal_records=6, block_bytes=128)
 
 
 def append_fsync(run: Run) -> None:
@@ -202,6 +204,56 @@ def configure(run: Run) -> None:
     run.append("b", 1)
 
 
+def promotion(run: Run) -> None:
+    """Capped topics become durable, with records older than their ephemeral time and without."""
+    run.put("a", durability="fsync")
+    run.append("a", 3)
+    run.put("a", durability="ephemeral", cap_records=6)
+    run.append("a", 2, key="k1")
+    run.append("a", 3)
+    run.delete("a", match="x")
+    run.append("a", 1)
+    run.put("b", durability="ephemeral", cap_bytes=500)
+    run.append("b", 9)
+    run.delete("b", before=4)
+    run.put("a", durability="fsync", cap_records=5)
+    run.put("b", cap_bytes=400)
+    run.append("a", 2, key="k1")
+    run.append("b", 1)
+    run.checkpoint()
+    run.put("b", durability="ephemeral", cap_bytes=400)
+    run.append("b", 2)
+    run.checkpoint()
+    run.put("b", durability="disk", cap_bytes=300)
+    run.append("b", 1)
+    run.reopen("kill")
+    run.append("a", 1)
+    run.append("b", 1)
+    run.checkpoint()
+    run.reopen("kill")
+
+
+def sliced_promotion(run: Run) -> None:
+    """A topic too large to be promoted at once, while others write and a checkpoint is due."""
+    run.append("b", 2)
+    run.put("a", durability="ephemeral", cap_records=10)
+    run.append("a", 12, size=500)
+    run.submit([Operation("put", "a", config={"durability": "fsync"})], wait=False)
+    require(bool(run.model.in_flight), "it was promoted at once")
+    run.engine.maintain(0)
+    run.submit([Operation("append", name, run.records(2), "k1") for name in "ab"], wait=False)
+    run.engine.flush()
+    run.engine.maintain(0)
+    run.submit([Operation("delete", "a", match="y:*")], wait=False)
+    require(len(run.model.in_flight) == 1, "only the promotion is under way")
+    while run.engine.maintain(0):
+        pass
+    require(not run.model.in_flight, "it was not promoted")
+    run.sync()
+    run.append("a", 1, key="k1")
+    run.checkpoint()
+
+
 def drop_and_recreate(run: Run) -> None:
     run.put("a", durability="fsync")
     run.append("a", 3)
@@ -366,6 +418,8 @@ WORKFLOWS: dict[str, tuple[Workflow, Settings]] = {
     "long_tail": (long_tail, SETTINGS),
     "relocation": (relocation, COLD_SETTINGS),
     "configure": (configure, SETTINGS),
+    "promotion": (promotion, SETTINGS),
+    "sliced_promotion": (sliced_promotion, SMALL_SETTINGS),
     "drop_and_recreate": (drop_and_recreate, SETTINGS),
     "restarts": (restarts, SETTINGS),
     "idle": (idle, SETTINGS),

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from topics.engine import cursors, lease_frames, retention
+from topics.engine import cursors, lease_frames, promotion, retention
 from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
 from topics.engine.replay import ConfigureFrame, CreateFrame
-from topics.engine.resident import write_account
 from topics.engine.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
 from topics.storage import frames
@@ -42,7 +41,7 @@ def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket]:
             topic=name, type=topic.config.type,
         )  # fmt: skip
     # While something of the topic is on its way to the disk, `config` is not the last word.
-    if config == topic.config and not topic.gated:
+    if config == topic.config and not topic.gated and topic.id not in core.promotions:
         ticket.resolve(None)
         return topic, False, ticket
     configure(core, topic, config, ticket)
@@ -85,15 +84,23 @@ def uncreate(core: Core, topic: Topic) -> None:
 
 
 def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
+    if topic.id in core.promotions:
+        promotion.finish(core, topic.id)
     before = topic.durability
     keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
     if topic.gated and (before != config.durability or keeps_leases):
         # Where an operation goes depends on the class: none may be on its way when that changes.
         core.committer.sync()
-    core.expire(topic)
     if before == "ephemeral" != config.durability:
-        write_account(core, topic)
-        topic.resident_upto = topic.next_seq - 1
+        promotion.begin(core, topic, ticket, lambda: _change(core, topic, config, ticket))
+    else:
+        core.expire(topic)
+        _change(core, topic, config, ticket)
+
+
+def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
+    before = topic.durability
+    keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
     # Not the topic's own before the config is: a snapshot taken meanwhile has the old of both.
     topic.version_staged = version = max(topic.config_version, topic.version_staged) + 1
     topic.durability = config.durability
@@ -115,8 +122,9 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
         core.evict(topic)
 
     op = Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
-    # So that replay expires and evicts the same.
+    # So that replay expires and evicts the same, and counts the bytes that no frame has.
     op.ts = now_ms = core.clock.wall_ms()
+    op.floor = topic.bytes_total
     core.committer.stage(op)
     if keeps_leases and not lease_frames.are_kept(topic.config):
         lease_frames.stage_whole(core, topic)

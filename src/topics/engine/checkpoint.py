@@ -74,6 +74,7 @@ def take(core: Core) -> Iterator[None]:
     """Steps 1 to 4: everything so far is in segments and in a durable snapshot."""
     committer = core.committer
     committer.flush()
+    core.checkpoints_begun += 1
     for lane in committer.lanes:
         lane.shard.rotate()
     marks = [lane.shard.position for lane in committer.lanes]
@@ -141,6 +142,7 @@ def capture(topic: Topic) -> TopicRecord:
         [] if is_resident else ghosts,
         topic.account.dump() if topic.account is not None else None, keys,
         cursors, version, dead_lettered=topic.queue.dead_lettered if topic.queue else 0,
+        segments_from=topic.segments_from,
     )  # fmt: skip
 
 

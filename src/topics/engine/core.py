@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from topics.clock import Clock
 from topics.engine import background, retention
@@ -21,6 +22,9 @@ from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
+
+if TYPE_CHECKING:
+    from topics.engine.promotion import Promotion
 
 # Frames that belong to no topic are written under this one.
 SYSTEM = Topic(0, "", 0, TopicConfig())
@@ -63,6 +67,10 @@ class Core:
         self.open_topics: dict[int, None] = {}
         # Topics whose tag index has work left over for maintenance.
         self.unfolded: set[int] = set()
+        # Ephemeral topics on their way to another class, by id.
+        self.promotions: dict[int, Promotion] = {}
+        # How often the log was cut for a checkpoint.
+        self.checkpoints_begun = 0
         # Sealed blocks that are still in memory, oldest first.
         self.resident: deque[tuple[Block, int]] = deque()
         self.resident_bytes = 0

@@ -101,9 +101,7 @@ def _stage(core: Core, router: Router, found: Plan, ts: int) -> None:
         router.known = set()
     _note_hops(core, router, found, first)
     is_resident = dest.durability == "ephemeral"
-    is_logged = not is_resident and (
-        source.config.durability == "ephemeral" or found.lowest <= source.resident_upto
-    )
+    is_logged = not is_resident and source.config.durability == "ephemeral"
     if is_resident:
         dest.last_ts = ts
         put_pieces(core, dest, first, found.pieces)

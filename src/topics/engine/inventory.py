@@ -220,6 +220,9 @@ def enter_topic(
     topic.lost = tuple(tuple(pair) for pair in record.lost)  # type: ignore[misc]
     topic.holes = [tuple(hole) for hole in record.holes] or None  # type: ignore[misc]
     topic.account = Account.load(*record.account) if record.account is not None else None
+    # What an ephemeral topic once sealed is gone; should it be promoted, the log has it anew.
+    is_resident = record.config.durability == "ephemeral"
+    topic.segments_from = core.next_segment if is_resident else record.segments_from
     cursors.enter(topic, record.cursors, record.cursors_version)
     if record.keys:
         topic.keys = Keys()
@@ -231,7 +234,7 @@ def enter_topic(
         _block(core, topic, held, row, dead)
         for held, row, dead in rows
         # A run that is all deleted may still stand in a segment that others keep.
-        if _wanted(topic, row) and gone.get(row.first, 0) < row.stop - 1
+        if _wanted(topic, held, row) and gone.get(row.first, 0) < row.stop - 1
     ]
     ghosts = [ghost_block(first, last - first + 1, ts) for first, last, ts in record.ghosts]
     topic.blocks = sorted([*blocks, *ghosts], key=FIRST)
@@ -247,9 +250,9 @@ def enter_topic(
     return topic
 
 
-def _wanted(topic: Topic, row: Row) -> bool:
-    # An ephemeral topic keeps none: its head is in front of its floor.
-    return topic.floor <= topic.head and row.stop > topic.floor and row.first <= topic.head
+def _wanted(topic: Topic, held: Segment, row: Row) -> bool:
+    is_own = held.number >= topic.segments_from
+    return is_own and row.stop > topic.floor and row.first <= topic.head
 
 
 def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Block:

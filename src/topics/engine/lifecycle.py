@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import forwarding
+from topics.engine import forwarding, promotion
 from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
@@ -242,6 +242,7 @@ class Lifecycle:
 
         def wait() -> None:
             nonlocal result
+            promotion.finish_for(self.core, ticket)
             result = self.core.committer.wait(ticket)
 
         self._guard(wait)

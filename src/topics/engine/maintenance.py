@@ -7,7 +7,7 @@ import gc
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from topics.engine import background, ceilings, forwarding, relocation
+from topics.engine import background, ceilings, forwarding, promotion, relocation
 from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
@@ -34,7 +34,7 @@ class Maintenance:
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
         core = self.core
-        waits = self._running is not None or bool(core.routers.dirty)
+        waits = self._running is not None or bool(core.routers.dirty or core.promotions)
         return waits or core.clock.monotonic_s() - self._tick_s >= TICK_S
 
     def finish_checkpoint(self) -> None:
@@ -48,6 +48,8 @@ class Maintenance:
         if now_s - self._tick_s >= TICK_S:
             self._tick_s = now_s
             self._tick(now_s)
+        if self._running is None and core.promotions:
+            self._running = promotion.slices(core)
         stop_s = now_s + budget_s
         more = bool(core.routers.dirty) and forwarding.forward(core)
         while self._running is not None:
@@ -63,7 +65,7 @@ class Maintenance:
                 raise
             if core.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
-        return self._running is not None or more
+        return self._running is not None or bool(core.promotions) or more
 
     def _failed(self, error: OSError) -> TopicsError:
         """What was under way is abandoned; the log has all of it, so it can begin again later."""
@@ -81,6 +83,7 @@ class Maintenance:
             self._running.close()
         self._running = None
         self.core.abandon()
+        promotion.give_up(self.core)
 
     def checkpoint_now(self) -> None:
         """Takes a checkpoint to its end."""
@@ -116,7 +119,9 @@ class Maintenance:
             topic = core.by_id.get(topic_id)
             if topic is None or self._fold(topic):
                 core.unfolded.discard(topic_id)
-        if self._running is None and self._wants_checkpoint(now_s):
+        # A checkpoint would make a promotion begin again.
+        is_free = self._running is None and not core.promotions
+        if is_free and self._wants_checkpoint(now_s):
             self._begin_checkpoint()
         core.committer.flush()
         core.committer.poll()

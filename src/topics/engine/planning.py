@@ -43,11 +43,6 @@ class Plan:
     copied: int = 0
     size: int = 0
 
-    @property
-    def lowest(self) -> int:
-        """The first source seq that is copied."""
-        return next((first for state, first, _ in self.runs if state == LIVE), UNBOUNDED)
-
 
 def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
     """Looks at up to RECORDS_MAX source records. Raises TopicFull when not even one has room."""

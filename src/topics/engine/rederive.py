@@ -72,9 +72,13 @@ class SourceBytes:
         falls = (np.flatnonzero(np.diff(seqs) <= 0) + 1 + first).tolist()
         for start, end in zip([first, *falls], [*falls, stop], strict=True):
             known = _last_of(kept[-1]) if kept else -1
-            start += int(np.searchsorted(groups.frames["first"][start:end], known, side="right"))
+            table = groups.frames[start:end]
+            lasts = table["first"].astype(np.int64) + table["count"] - 1
+            start += int(np.searchsorted(lasts, known, side="right"))
             if start < end:
-                kept.append((int(groups.frames["first"][start]), groups, start, end))
+                # A topic that is promoted is logged again, in other frames than before.
+                fresh = max(int(groups.frames["first"][start]), known + 1)
+                kept.append((fresh, groups, start, end))
 
     def made(self, topic_id: int, generation: int, first: int, columns: Columns) -> None:
         self._made[topic_id][generation].append((first, columns))
@@ -138,7 +142,8 @@ def _cut(found: Found, limit: int) -> Found:
 
 def _last_of(kept: Frames) -> int:
     _, groups, _, stop = kept
-    return int(groups.frames["first"][stop - 1])
+    last = groups.frames[stop - 1]
+    return int(last["first"]) + int(last["count"]) - 1
 
 
 def _decoded(kept: Frames, seq: int, upto: int) -> Found | None:

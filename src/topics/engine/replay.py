@@ -301,7 +301,8 @@ class Replay:
         if columns.tags is not None:
             topic.tags = topic.tags or TagIndex()
             topic.tags.add(columns.tags, first)
-        if topic.config.cap_records or topic.config.cap_bytes:
+        config = topic.config
+        if (config.cap_records or config.cap_bytes) and config.durability != "ephemeral":
             # What had expired before is gone by now: its FLOOR frame comes first.
             retention.evict(topic, load)
 
@@ -310,8 +311,13 @@ def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     frame = _CONFIGURE.decode(payload(groups, index))
     if frame.version <= topic.config_version:
         return
+    was_resident = topic.config.durability == "ephemeral"
     topic.config, topic.config_version = frame.config, frame.version
     topic.durability = frame.config.durability
+    topic.bytes_total = max(topic.bytes_total, int(groups.frames["floor"][index]))
+    if was_resident and topic.durability == "ephemeral":
+        # The log does not know what is there: what becomes of it will be written down.
+        return
     # Everything before this frame was durable when it was acknowledged.
     topic.ceiling_seq = topic.head
     if not lease_frames.are_kept(frame.config):

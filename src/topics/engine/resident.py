@@ -1,8 +1,9 @@
 """What an ephemeral topic writes down: nothing while it runs, its account when it must.
 
-Its appends, deletes and floors leave no frames. When it becomes durable, and when the process ends
-cleanly, one HOLE frame for each range of its seqs says what became of them. So nothing that was
-removed in that time comes back, and nothing that was deleted is told as lost.
+Its appends, deletes and floors leave no frames. When the process ends cleanly, one HOLE frame for
+each range of its seqs says what became of them, and so it is when the topic becomes durable (see
+promotion.py). So nothing that was removed in that time comes back, and nothing that was deleted is
+told as lost.
 """
 
 from __future__ import annotations
@@ -22,16 +23,22 @@ def write_account(core: Core, topic: Topic) -> Ticket:
     hole = None
     for part in topic.explain(SEQ_BASE, topic.head):
         state = STATES.index(part.state)
-        hole = Op(topic, frames.HOLE, nothing, gated=False, first=part.first, floor=part.last)
-        hole.flags = RESTART if state == LIVE else state
-        # So that times do not go back either.
-        hole.ts = topic.last_ts
+        state = RESTART if state == LIVE else state
+        # With the last time: times do not go back either.
+        hole = hole_frame(topic, part.first, part.last, state, topic.last_ts)
         core.committer.stage(hole)
     if hole is None:
         ticket.resolve(None)
     else:
         hole.ticket = ticket
     return ticket
+
+
+def hole_frame(topic: Topic, first: int, last: int, state: int, ts: int) -> Op:
+    """Says that a range is gone, and why, to a log that does not know it."""
+    hole = Op(topic, frames.HOLE, nothing, gated=False, first=first, floor=last, flags=state)
+    hole.ts = ts
+    return hole
 
 
 def replay_hole(core: Core, topic: Topic, first: int, last: int, state: int, ts: int) -> None:

@@ -56,7 +56,7 @@ class Topic:
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
         "idle_head", "idle_since_s", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue",
-        "resident_upto", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
+        "segments_from", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -112,8 +112,8 @@ class Topic:
         self.counted_bytes = 0
         # Blocks whose tags are not in the index yet.
         self.untagged: list[Block] | None = None
-        # Records up to here were written while the topic was ephemeral: the log has none of them.
-        self.resident_upto = 0
+        # Rows of older segments are of records that were logged, and sealed, again since.
+        self.segments_from = 0
         self.dropped = False
 
     # -- floors ------------------------------------------------------------------------------

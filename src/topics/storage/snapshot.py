@@ -54,6 +54,8 @@ class TopicRecord(msgspec.Struct, array_like=True):
     # Of a queue: its leases as one frame, where they are durable, and how many jobs were moved.
     leases: bytes = b""
     dead_lettered: int = 0
+    # Older segments may hold rows of it that are none of its any more.
+    segments_from: int = 0
 
 
 class Snapshot(msgspec.Struct, array_like=True):

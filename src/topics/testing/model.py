@@ -116,6 +116,15 @@ class ModelTopic:
     def size(self) -> int:
         return sum(e.size(seq) for seq, e in self.numbered() if e.state == "live")
 
+    def promote(self) -> None:
+        """Ephemeral until now: from here on everything is as durable as the log."""
+        for key, (first, count, _) in self.keys.items():
+            whole = [self.entries[seq - 1].state == "live" for seq in range(first, first + count)]
+            if not all(whole):
+                self.doubtful.add(key)
+        for entry in self.entries:
+            entry.is_resident, entry.is_durable = False, True
+
     def matches(self, seq: int, operation: Operation) -> bool:
         """Whether a delete names this seq."""
         entry = self.entries[seq - 1]
@@ -262,6 +271,8 @@ class Model:
         assert topic.epoch == epoch, f"{name}: epoch changed from {topic.epoch} to {epoch}"
         if config != topic.config:
             topic.expire(now_ms)
+            if topic.config.durability == "ephemeral" != config.durability:
+                topic.promote()
             topic.config = config
             topic.expire(now_ms)
             topic.evict()

@@ -127,6 +127,8 @@ class Judge:
         else:
             self._check_floors(before, seen)
         was = [entry.state for entry in before.entries]
+        if before.config.durability == "ephemeral" != seen.config.durability:
+            before.promote()
         after = ModelTopic(name, epoch, seen.config, [], before.last_ts)
         self._check_config(before, seen, operations)
         self._check_known(before, seen, operations, after)
@@ -194,8 +196,6 @@ class Judge:
     def _check_floors(self, before: ModelTopic, seen: Seen) -> None:
         name, state = before.name, seen.state
         require(state["head_seq"] >= before.head, f"{name}: head fell to {state['head_seq']}")
-        if _counts_what_is_gone(before):
-            return
         for what, was in (("earliest_seq", before.earliest), ("evict_floor", before.evict_floor)):
             require(state[what] >= was, f"{name}: {what} fell from {was} to {state[what]}")
 
@@ -208,7 +208,7 @@ class Judge:
     ) -> None:
         for seq, entry in before.numbered():
             state = seen.states[seq - 1]
-            allowed = state == entry.state or self._may_become(before, seq, state, operations)
+            allowed = state == entry.state or self._may_become(before, seq, seen, operations)
             require(allowed, f"{before.name}: seq {seq} was {entry.state}, is now {state}")
             entry.state = state
             if state == "live":
@@ -216,10 +216,11 @@ class Judge:
             after.entries.append(entry)
 
     def _may_become(
-        self, before: ModelTopic, seq: int, state: str, operations: list[Operation]
+        self, before: ModelTopic, seq: int, seen: Seen, operations: list[Operation]
     ) -> bool:
         """Whether a seq whose state was acknowledged may stand with another one now."""
-        entry = before.entries[seq - 1]
+        entry, state = before.entries[seq - 1], seen.states[seq - 1]
+        is_ephemeral = seen.config.durability == "ephemeral"
         configs = self._configs(before, operations)
         classes = {config.durability for config in configs}
         loses = self.ending == "crash" and "disk" in classes
@@ -228,9 +229,7 @@ class Judge:
             # Which of two involuntary causes came first may be lost with the end of the log.
             causes = {"evicted", "expired"} if entry.is_durable else {"evicted", "expired", "crash"}
             swaps = loses and entry.state in ("evicted", "expired") and state in causes
-            if entry.state == "evicted" and state == "live":
-                return _counts_what_is_gone(before)
-            return swaps or (state == "restart" and entry.is_resident)
+            return swaps or (state == "restart" and is_ephemeral)
         if state == "deleted":
             return any(o.kind == "delete" and before.matches(seq, o) for o in operations)
         if state == "expired":
@@ -239,7 +238,7 @@ class Judge:
             return caps and (loses or any(o.kind in ("append", "put") for o in operations))
         if state == "crash":
             return loses and not entry.is_durable
-        return state == "restart" and (entry.is_resident or "ephemeral" in classes)
+        return state == "restart" and is_ephemeral
 
     def _check_new(
         self, before: ModelTopic, seen: Seen, operations: list[Operation], after: ModelTopic
@@ -320,16 +319,6 @@ class Judge:
                     # Gone before its time could be read: nobody knows when its window ends.
                     after.doubtful.add(o.key)
             first += len(o.records)
-
-
-def _counts_what_is_gone(topic: ModelTopic) -> bool:
-    """A known limit: a topic with a cap that was ephemeral and is durable since.
-
-    What it evicted to make room for records that went with the process may come back with them
-    gone, because the log does not know that they took part.
-    """
-    capped = topic.config.cap_records or topic.config.cap_bytes
-    return bool(capped) and any(entry.is_resident for entry in topic.entries)
 
 
 def verify(model: Model, engine: Engine, now_ms: int, cursors: Iterable[int] = ()) -> None:
