@@ -8,7 +8,8 @@
  * makes the writer wait does not make its own figures better. Every reader must see every record
  * of its topic once and in order; what is missing or repeated is counted.
  *
- * Prints one JSON object. A record's latency is from its stamp until a reader has parsed it.
+ * Prints one JSON object. A record's latency is from its stamp until a reader has parsed it, that of
+ * an acknowledgement from the same stamp until the writer has its answer.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -40,6 +41,7 @@ struct stream {
 static int port;
 static const char *key = "";
 static uint32_t *latencies_us;
+static uint32_t *acks_us;
 static size_t count, room;
 static uint64_t frames, records, missing, repeated;
 
@@ -177,8 +179,8 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double at(double share) {
-    return count ? latencies_us[(size_t)((double)(count - 1) * share)] / 1000.0 : 0.0;
+static double at(const uint32_t *sorted_us, size_t n, double share) {
+    return n ? sorted_us[(size_t)((double)(n - 1) * share)] / 1000.0 : 0.0;
 }
 
 int main(int argc, char **argv) {
@@ -198,6 +200,7 @@ int main(int argc, char **argv) {
     struct stream *streams = calloc((size_t)watchers, sizeof *streams);
     room = (size_t)watchers * (size_t)rate * (size_t)seconds / (size_t)topics + 1024;
     latencies_us = malloc(room * sizeof *latencies_us);
+    acks_us = malloc((size_t)rate * (size_t)seconds * sizeof *acks_us);
 
     int writer = dial(), poll = epoll_create1(0);
     for (int t = 0; t < topics; t++) {
@@ -238,21 +241,27 @@ int main(int argc, char **argv) {
             if (got < 0 && errno == EAGAIN) continue;
             if (got <= 0) die("a connection ended");
             if (s) take(s, buffer, (size_t)got, now_ns());
-            else for (char *p = buffer; (p = memmem(p, (size_t)(buffer + got - p), "HTTP/1.1 20", 11)); p++)
+            else for (char *p = buffer; (p = memmem(p, (size_t)(buffer + got - p), "HTTP/1.1 20", 11)); p++) {
+                acks_us[acked] = (uint32_t)((now_ns() - begin_ns - acked * step_ns) / 1000);
                 acked++;
+            }
         }
     }
     double took_s = (double)(now_ns() - begin_ns) / 1e9;
     qsort(latencies_us, count, sizeof *latencies_us, compare);
+    qsort(acks_us, acked, sizeof *acks_us, compare);
     printf("{\"watchers\":%d,\"topics\":%d,\"writes\":%llu,\"acked\":%llu,\"expected\":%llu,"
            "\"records\":%llu,\"missing\":%llu,\"repeated\":%llu,\"frames\":%llu,"
            "\"frames_per_s\":%.0f,\"records_per_s\":%.0f,\"p50_ms\":%.2f,\"p90_ms\":%.2f,"
-           "\"p99_ms\":%.2f,\"p999_ms\":%.2f,\"max_ms\":%.2f}\n",
+           "\"p99_ms\":%.2f,\"p999_ms\":%.2f,\"max_ms\":%.2f,\"ack_p99_ms\":%.2f}\n",
            watchers, topics, (unsigned long long)sent, (unsigned long long)acked,
            (unsigned long long)expected, (unsigned long long)records,
            (unsigned long long)(missing + (expected > records - repeated + missing
                                                ? expected - (records - repeated + missing) : 0)),
            (unsigned long long)repeated, (unsigned long long)frames, (double)frames / took_s,
-           (double)records / took_s, at(0.5), at(0.9), at(0.99), at(0.999), at(1.0));
+           (double)records / took_s, at(latencies_us, count, 0.5),
+           at(latencies_us, count, 0.9), at(latencies_us, count, 0.99),
+           at(latencies_us, count, 0.999), at(latencies_us, count, 1.0),
+           at(acks_us, acked, 0.99));
     return missing || repeated;
 }
