@@ -1,12 +1,15 @@
 /* Measures write -> server-sent event latency, with readers that cost next to nothing.
  *
  *   cc -O2 -o sse_reader bench/sse_reader.c
- *   ./sse_reader PORT WATCHERS WRITES_PER_S SECONDS [TOPICS [PAD_BYTES [KEY]]]
+ *   ./sse_reader PORT WATCHERS WRITES_PER_S SECONDS [TOPICS [PAD_BYTES [CLASSES]]]
  *
  * Opens WATCHERS streams over TOPICS topics (round robin), writes one record at a time at a steady
- * rate on one more connection, and stamps each with the time it was due to be sent: a server that
- * makes the writer wait does not make its own figures better. Every reader must see every record
- * of its topic once and in order; what is missing or repeated is counted.
+ * rate on a few more connections, each topic on one of them, and stamps each with the time it was
+ * due to be sent: a server that makes the writer wait does not make its own figures better. Every
+ * reader must see every record of its topic once and in order; what is missing or repeated is
+ * counted. Writes may be refused with 429, and then must say when to come back.
+ *
+ * With CLASSES = 2 the topics have a high and a low priority in turn, and latencies are told apart.
  *
  * Prints one JSON object. A record's latency is from its stamp until a reader has parsed it, that of
  * an acknowledgement from the same stamp until the writer has its answer.
@@ -38,16 +41,36 @@ struct stream {
     uint64_t next;   /* the seq that must come next */
 };
 
-static int port;
-static const char *key = "";
-static uint32_t *latencies_us;
-static uint32_t *acks_us;
-static size_t count, room;
-static uint64_t frames, records, missing, repeated;
+struct writer {
+    int fd;
+    char *out;         /* what the server has not taken yet */
+    size_t out_length, out_room;
+    char in[16384];    /* an answer that has not ended yet */
+    size_t in_length;
+    struct { uint64_t due_ns; int topic; } *asked;
+    size_t asked_first, asked_next;
+};
+
+struct sample {
+    uint32_t *us;
+    size_t count, room;
+};
+
+static int port, classes = 1;
+static struct sample latencies[2], acks;
+static uint64_t frames, records, missing, repeated, refused, unexplained, *acked;
 
 static void die(const char *what) {
     fprintf(stderr, "sse_reader: %s: %s\n", what, errno ? strerror(errno) : "unexpected answer");
     exit(1);
+}
+
+static void sample(struct sample *into, uint64_t ns) {
+    if (into->count == into->room) {
+        into->room = into->room ? into->room * 2 : 65536;
+        into->us = realloc(into->us, into->room * sizeof *into->us);
+    }
+    into->us[into->count++] = (uint32_t)(ns / 1000);
 }
 
 static uint64_t now_ns(void) {
@@ -81,9 +104,8 @@ static void ask(int fd, const char *method, const char *path, const char *body, 
     char head[1024];
     int n = snprintf(head, sizeof head,
                      "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                     "%s%s%sContent-Length: %zu\r\n\r\n",
-                     method, path, *key ? "Authorization: Bearer " : "", key, *key ? "\r\n" : "",
-                     strlen(body));
+                     "Content-Length: %zu\r\n\r\n",
+                     method, path, strlen(body));
     put(fd, head, (size_t)n);
     put(fd, body, strlen(body));
     size_t got = 0;
@@ -116,8 +138,8 @@ static void open_stream(struct stream *s, int topic, int setup) {
     s->fd = dial();
     int n = snprintf(answer, sizeof answer,
                      "GET /v0/watch/%s HTTP/1.1\r\nHost: localhost\r\n"
-                     "Accept: text/event-stream\r\n%s%s%s\r\n",
-                     wid, *key ? "Authorization: Bearer " : "", key, *key ? "\r\n" : "");
+                     "Accept: text/event-stream\r\n\r\n",
+                     wid);
     put(s->fd, answer, (size_t)n);
     fcntl(s->fd, F_SETFL, O_NONBLOCK);
 }
@@ -135,7 +157,7 @@ static void take_line(struct stream *s, const char *line, size_t length, uint64_
         records++;
         if (seq > s->next) missing += seq - s->next;
         if (seq < s->next) repeated++; else s->next = seq + 1;
-        if (count < room) latencies_us[count++] = (uint32_t)((at_ns - sent_ns) / 1000);
+        sample(&latencies[s->topic % classes], at_ns - sent_ns);
     }
 }
 
@@ -161,17 +183,59 @@ static void take(struct stream *s, const char *data, size_t size, uint64_t at_ns
     }
 }
 
-static void write_record(int fd, int topics, uint64_t number, uint64_t due_ns, const char *pad) {
-    static char request[128 * 1024];
-    static char body[120 * 1024];
+/* Sends what it can of what waits; the rest stays for the next time. */
+static void send_on(struct writer *w) {
+    size_t done = 0;
+    while (done < w->out_length) {
+        ssize_t n = write(w->fd, w->out + done, w->out_length - done);
+        if (n < 0 && errno == EAGAIN) break;
+        if (n <= 0) die("write");
+        done += (size_t)n;
+    }
+    memmove(w->out, w->out + done, w->out_length - done);
+    w->out_length -= done;
+}
+
+static void write_record(struct writer *w, int topic, uint64_t due_ns, const char *pad) {
+    char body[4096];
     int n = snprintf(body, sizeof body, "{\"records\":[{\"data\":[%llu,\"%s\"]}]}",
                      (unsigned long long)due_ns, pad);
-    n = snprintf(request, sizeof request,
-                 "POST /v0/topics/bench-%d HTTP/1.1\r\nHost: localhost\r\n"
-                 "Content-Type: application/json\r\n%s%s%sContent-Length: %d\r\n\r\n%s",
-                 (int)(number % (uint64_t)topics), *key ? "Authorization: Bearer " : "", key,
-                 *key ? "\r\n" : "", n, body);
-    put(fd, request, (size_t)n);
+    if (w->out_length + 8192 > w->out_room) w->out = realloc(w->out, w->out_room = w->out_room * 2 + 65536);
+    w->out_length += (size_t)snprintf(
+        w->out + w->out_length, 8192,
+        "POST /v0/topics/bench-%d HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+        topic, n, body);
+    w->asked[w->asked_next].due_ns = due_ns;
+    w->asked[w->asked_next++].topic = topic;
+    send_on(w);
+}
+
+/* Answers come in the order of the requests. */
+static void take_answers(struct writer *w, uint64_t at_ns) {
+    for (;;) {
+        w->in[w->in_length] = 0;
+        char *end = strstr(w->in, "\r\n\r\n"), *length = strcasestr(w->in, "content-length: ");
+        if (!end || !length) return;
+        size_t size = (size_t)(end + 4 - w->in) + strtoul(length + 16, NULL, 10);
+        if (w->in_length < size) return;
+        int status = atoi(w->in + 9), topic = w->asked[w->asked_first].topic;
+        if (status / 100 == 2) {
+            acked[topic]++;
+            sample(&acks, at_ns - w->asked[w->asked_first].due_ns);
+        } else if (status == 429) {
+            char *retry = strcasestr(w->in, "retry-after: ");
+            refused++;
+            unexplained += !retry || retry > end;
+        } else {
+            fprintf(stderr, "%s\n", w->in);
+            errno = 0;
+            die("a write failed");
+        }
+        w->asked_first++;
+        memmove(w->in, w->in + size, w->in_length - size);
+        w->in_length -= size;
+    }
 }
 
 static int compare(const void *a, const void *b) {
@@ -179,89 +243,102 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double at(const uint32_t *sorted_us, size_t n, double share) {
-    return n ? sorted_us[(size_t)((double)(n - 1) * share)] / 1000.0 : 0.0;
+static double at(const struct sample *s, double share) {
+    return s->count ? s->us[(size_t)((double)(s->count - 1) * share)] / 1000.0 : 0.0;
+}
+
+static uint64_t expected_by(const struct stream *streams, int watchers) {
+    uint64_t expected = 0;
+    for (int i = 0; i < watchers; i++) expected += acked[streams[i].topic];
+    return expected;
 }
 
 int main(int argc, char **argv) {
     if (argc < 5) {
         fprintf(stderr, "usage: sse_reader PORT WATCHERS WRITES_PER_S SECONDS"
-                        " [TOPICS [PAD_BYTES [KEY]]]\n");
+                        " [TOPICS [PAD_BYTES [CLASSES]]]\n");
         return 2;
     }
     port = atoi(argv[1]);
     int watchers = atoi(argv[2]), rate = atoi(argv[3]), seconds = atoi(argv[4]);
     int topics = argc > 5 ? atoi(argv[5]) : 1, padding = argc > 6 ? atoi(argv[6]) : 100;
-    key = argc > 7 ? argv[7] : "";
+    classes = argc > 7 ? atoi(argv[7]) : 1;
+    int writers = topics < 16 ? topics : 16;
+    uint64_t total = (uint64_t)rate * (uint64_t)seconds;
     struct rlimit files = {65536, 65536};
     setrlimit(RLIMIT_NOFILE, &files);
     char *pad = calloc(1, (size_t)padding + 1), *buffer = malloc(READ_BYTES), answer[8192];
     memset(pad, 'x', (size_t)padding);
     struct stream *streams = calloc((size_t)watchers, sizeof *streams);
-    room = (size_t)watchers * (size_t)rate * (size_t)seconds / (size_t)topics + 1024;
-    latencies_us = malloc(room * sizeof *latencies_us);
-    acks_us = malloc((size_t)rate * (size_t)seconds * sizeof *acks_us);
+    struct writer *writer = calloc((size_t)writers, sizeof *writer);
+    acked = calloc((size_t)topics, sizeof *acked);
 
-    int writer = dial(), poll = epoll_create1(0);
+    int setup = dial(), poll = epoll_create1(0);
     for (int t = 0; t < topics; t++) {
         char path[64];
+        const char *config = classes == 1 ? "{}" : t % 2 ? "{\"priority\":-500}" : "{\"priority\":500}";
         snprintf(path, sizeof path, "/v0/topics/bench-%d", t);
-        ask(writer, "PUT", path, "{}", answer, sizeof answer);
+        ask(setup, "PUT", path, config, answer, sizeof answer);
     }
     for (int i = 0; i < watchers; i++) {
-        open_stream(&streams[i], i % topics, writer);
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &streams[i]};
+        open_stream(&streams[i], i % topics, setup);
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)i};
         epoll_ctl(poll, EPOLL_CTL_ADD, streams[i].fd, &event);
     }
-    fcntl(writer, F_SETFL, O_NONBLOCK);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    epoll_ctl(poll, EPOLL_CTL_ADD, writer, &event);
+    for (int i = 0; i < writers; i++) {
+        writer[i].fd = dial();
+        writer[i].asked = malloc((total + 1) * sizeof *writer[i].asked);
+        fcntl(writer[i].fd, F_SETFL, O_NONBLOCK);
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)(watchers + i)};
+        epoll_ctl(poll, EPOLL_CTL_ADD, writer[i].fd, &event);
+    }
 
     uint64_t step_ns = 1000000000u / (uint64_t)rate, begin_ns = now_ns() + 500000000u;
-    uint64_t total = (uint64_t)rate * (uint64_t)seconds, sent = 0, acked = 0;
-    uint64_t expected = 0, stop_ns = begin_ns + step_ns * total + 5000000000u;
-    for (int i = 0; i < watchers; i++) {
-        uint64_t t = (uint64_t)streams[i].topic;
-        expected += total / (uint64_t)topics + (t < total % (uint64_t)topics);
-    }
+    uint64_t sent = 0, stop_ns = begin_ns + step_ns * total + 20000000000u;
     struct epoll_event ready[EVENTS];
-    while (records - repeated + missing < expected) {
+    for (;;) {
         uint64_t now = now_ns();
+        if (sent == total && acks.count + refused == total &&
+            records - repeated + missing >= expected_by(streams, watchers)) break;
         if (now > stop_ns) break;
         while (sent < total && begin_ns + sent * step_ns <= now) {
-            write_record(writer, topics, sent, begin_ns + sent * step_ns, pad);
+            int topic = (int)(sent % (uint64_t)topics);
+            write_record(&writer[topic % writers], topic, begin_ns + sent * step_ns, pad);
             sent++;
         }
+        for (int i = 0; i < writers; i++) if (writer[i].out_length) send_on(&writer[i]);
         uint64_t due = sent < total ? begin_ns + sent * step_ns : now + 10000000u;
         struct timespec wait = {0, due > now ? (long)((due - now) % 1000000000u) : 0};
         int n = epoll_pwait2(poll, ready, EVENTS, &wait, NULL);
         for (int i = 0; i < n; i++) {
-            struct stream *s = ready[i].data.ptr;
-            ssize_t got = read(s ? s->fd : writer, buffer, READ_BYTES);
+            struct stream *s = ready[i].data.u64 < (uint64_t)watchers ? &streams[ready[i].data.u64] : NULL;
+            struct writer *w = s ? NULL : &writer[ready[i].data.u64 - (uint64_t)watchers];
+            ssize_t got = s ? read(s->fd, buffer, READ_BYTES)
+                            : read(w->fd, w->in + w->in_length, sizeof w->in - 1 - w->in_length);
             if (got < 0 && errno == EAGAIN) continue;
             if (got <= 0) die("a connection ended");
             if (s) take(s, buffer, (size_t)got, now_ns());
-            else for (char *p = buffer; (p = memmem(p, (size_t)(buffer + got - p), "HTTP/1.1 20", 11)); p++) {
-                acks_us[acked] = (uint32_t)((now_ns() - begin_ns - acked * step_ns) / 1000);
-                acked++;
-            }
+            else w->in_length += (size_t)got, take_answers(w, now_ns());
         }
     }
     double took_s = (double)(now_ns() - begin_ns) / 1e9;
-    qsort(latencies_us, count, sizeof *latencies_us, compare);
-    qsort(acks_us, acked, sizeof *acks_us, compare);
-    printf("{\"watchers\":%d,\"topics\":%d,\"writes\":%llu,\"acked\":%llu,\"expected\":%llu,"
-           "\"records\":%llu,\"missing\":%llu,\"repeated\":%llu,\"frames\":%llu,"
-           "\"frames_per_s\":%.0f,\"records_per_s\":%.0f,\"p50_ms\":%.2f,\"p90_ms\":%.2f,"
-           "\"p99_ms\":%.2f,\"p999_ms\":%.2f,\"max_ms\":%.2f,\"ack_p99_ms\":%.2f}\n",
-           watchers, topics, (unsigned long long)sent, (unsigned long long)acked,
-           (unsigned long long)expected, (unsigned long long)records,
-           (unsigned long long)(missing + (expected > records - repeated + missing
-                                               ? expected - (records - repeated + missing) : 0)),
-           (unsigned long long)repeated, (unsigned long long)frames, (double)frames / took_s,
-           (double)records / took_s, at(latencies_us, count, 0.5),
-           at(latencies_us, count, 0.9), at(latencies_us, count, 0.99),
-           at(latencies_us, count, 0.999), at(latencies_us, count, 1.0),
-           at(acks_us, acked, 0.99));
-    return missing || repeated;
+    uint64_t expected = expected_by(streams, watchers), seen = records - repeated + missing;
+    missing += expected > seen ? expected - seen : 0;
+    qsort(acks.us, acks.count, sizeof *acks.us, compare);
+    printf("{\"watchers\":%d,\"topics\":%d,\"writes\":%llu,\"acked\":%zu,\"refused\":%llu,"
+           "\"unexplained\":%llu,\"expected\":%llu,\"records\":%llu,\"missing\":%llu,"
+           "\"repeated\":%llu,\"frames_per_s\":%.0f,\"records_per_s\":%.0f,\"took_s\":%.2f,"
+           "\"ack_p99_ms\":%.2f,\"classes\":[",
+           watchers, topics, (unsigned long long)sent, acks.count, (unsigned long long)refused,
+           (unsigned long long)unexplained, (unsigned long long)expected,
+           (unsigned long long)records, (unsigned long long)missing, (unsigned long long)repeated,
+           (double)frames / took_s, (double)records / took_s, took_s, at(&acks, 0.99));
+    for (int c = 0; c < classes; c++) {
+        struct sample *l = &latencies[c];
+        qsort(l->us, l->count, sizeof *l->us, compare);
+        printf("%s{\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"max_ms\":%.2f}", c ? "," : "",
+               at(l, 0.5), at(l, 0.99), at(l, 1.0));
+    }
+    printf("]}\n");
+    return missing || repeated || unexplained;
 }

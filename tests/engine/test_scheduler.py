@@ -12,6 +12,7 @@ from topics.engine.scheduler import (
     QUANTUM_FRAMES,
     READY_MAX,
     TURN_FRAMES_MAX,
+    WAITED_MS_MAX,
     WAL_FRAMES_MAX,
     Pressure,
     Scheduler,
@@ -155,34 +156,39 @@ def test_every_priority_has_a_band() -> None:
 # -- pressure --------------------------------------------------------------------------------------
 
 
+def measure(pressure: Pressure, **measured: int) -> None:
+    pressure.measure(**{"lag_ms": 0, "wal_frames": 0, "ready": 0, "waited_ms": 0, **measured})
+
+
 def press(pressure: Pressure, level: float, ticks: int = 1) -> None:
     for _ in range(ticks):
-        pressure.measure(lag_ms=0, wal_frames=int(level * WAL_FRAMES_MAX), ready=0)
+        measure(pressure, wal_frames=int(level * WAL_FRAMES_MAX))
 
 
 @pytest.mark.parametrize(
     "measured",
     [
-        {"lag_ms": 2 * LAG_MS_MAX, "wal_frames": 0, "ready": 0},
-        {"lag_ms": 0, "wal_frames": 2 * WAL_FRAMES_MAX, "ready": 0},
-        {"lag_ms": 0, "wal_frames": 0, "ready": 2 * READY_MAX},
+        {"lag_ms": 2 * LAG_MS_MAX},
+        {"wal_frames": 2 * WAL_FRAMES_MAX},
+        {"ready": 2 * READY_MAX},
+        {"waited_ms": 2 * WAITED_MS_MAX},
     ],
 )
 def test_each_measure_alone_is_enough(measured: dict[str, int]) -> None:
-    """Loop lag, log queue and ready set each raise pressure by themselves."""
+    """Loop lag, log queue, ready set and the longest wait each raise pressure by themselves."""
     pressure = Pressure()
     for _ in range(100):
-        pressure.measure(**measured)
+        measure(pressure, **measured)
     assert pressure.is_refusing
 
 
 def test_one_late_turn_is_no_pressure() -> None:
     """A single pause refuses nobody and is forgotten."""
     pressure = Pressure()
-    pressure.measure(lag_ms=3 * LAG_MS_MAX, wal_frames=0, ready=0)
+    measure(pressure, lag_ms=3 * LAG_MS_MAX)
     assert not pressure.is_pacing
     for _ in range(50):
-        pressure.measure(lag_ms=0, wal_frames=0, ready=0)
+        measure(pressure)
     assert pressure.level < 0.01
 
 

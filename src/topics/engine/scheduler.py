@@ -7,8 +7,9 @@ comes first and a lower one always comes. Waiting raises a priority (`tick`), so
 A turn is bounded in frames and bytes: the caller goes back to its sockets between turns.
 
 Pressure is measured, never guessed: how late the loop is, how much waits for the log, how many
-topics wait to be served. It costs latency first (more waits, turns stay the same size), then low
-bands are served less often with more in each frame, then requests are refused.
+topics wait to be served, and how long one of them has. It costs latency first (requests wait for
+their topic's turn), then low bands are served less often with more in each frame, then requests
+are refused.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ PRIORITY_LOW, PRIORITY_HIGH = -1000, 2000
 TICK_ENTRIES_MAX = 256
 
 # Pressure of 1 is where each of these alone begins to refuse.
-LAG_MS_MAX = 1000
+LAG_MS_MAX = 500
 WAL_FRAMES_MAX = 100_000
 READY_MAX = 100_000
-# From here on low bands are paced.
+# Above what pacing alone makes a topic wait: pressure must not feed itself.
+WAITED_MS_MAX = 2000
+# From here on requests are parked; then low bands are paced; then what has no priority is refused.
+PARKED_FROM = 0.1
 PACED_FROM = 0.5
 REFUSED_FROM = 1.0
 # Even what has priority is refused from here on.
@@ -104,6 +108,12 @@ class Scheduler:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def waited_ms(self) -> int:
+        """For how long one of those in front has been waiting."""
+        fronts = [entries[0].since_ms for entries in self._bands if entries]
+        return max(self._clock.wall_ms() - min(fronts), 0) if fronts else 0
 
     def mark(self, task: Task) -> None:
         """The task has work. Marking it again while it waits changes nothing."""
@@ -207,26 +217,34 @@ class Scheduler:
 class Pressure:
     """How hard it is to keep up: 0 is idle, from 1 on requests are refused."""
 
-    __slots__ = ("is_pacing", "is_refusing", "lag_ms", "level", "limits")
+    __slots__ = ("is_pacing", "is_parking", "is_refusing", "lag_ms", "level", "limits")
 
     def __init__(self) -> None:
         self.level = 0.0
         self.lag_ms = 0.0
+        self.is_parking = False
         self.is_pacing = False
         self.is_refusing = False
-        self.limits = (LAG_MS_MAX, WAL_FRAMES_MAX, READY_MAX)
+        self.limits = (LAG_MS_MAX, WAL_FRAMES_MAX, READY_MAX, WAITED_MS_MAX)
 
-    def measure(self, *, lag_ms: float, wal_frames: int, ready: int) -> None:
+    def measure(self, *, lag_ms: float, wal_frames: int, ready: int, waited_ms: int) -> None:
         """One measurement, every TICK_MS."""
         self.lag_ms += (min(lag_ms, 10 * self.limits[0]) - self.lag_ms) * SMOOTHING
         now = max(
             value / limit
-            for value, limit in zip((self.lag_ms, wal_frames, ready), self.limits, strict=True)
+            for value, limit in zip(
+                (self.lag_ms, wal_frames, ready, waited_ms), self.limits, strict=True
+            )
         )
         # Falls as slowly as the lag does, so that callers do not all come back at once.
-        self.level = max(now, self.level * (1 - SMOOTHING) if self.level > now else now)
-        self.is_pacing = self.level >= PACED_FROM
-        self.is_refusing = self.level >= REFUSED_FROM
+        self.settle(max(now, self.level * (1 - SMOOTHING) if self.level > now else now))
+
+    def settle(self, level: float) -> None:
+        """Draws the consequences of a level."""
+        self.level = level
+        self.is_parking = level >= PARKED_FROM
+        self.is_pacing = level >= PACED_FROM
+        self.is_refusing = level >= REFUSED_FROM
 
     @property
     def retry_after_ms(self) -> int:
@@ -238,7 +256,10 @@ class Pressure:
             return
         if self.level < ALL_REFUSED_FROM and priority > 0:
             return
-        raise Throttled(
+        raise self.refusal(what)
+
+    def refusal(self, what: str) -> Throttled:
+        return Throttled(
             f"the server is at its limit; this {what} was not done. Retry after "
             f"{self.retry_after_ms} ms.",
             retry_after_ms=self.retry_after_ms,

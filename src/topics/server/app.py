@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Protocol
 
 from topics.clock import Clock, SystemClock
@@ -24,6 +24,7 @@ from topics.server.driver import Driver
 from topics.server.longpoll import Waiters
 from topics.server.message import PENDING, Answer, Request
 from topics.server.origin import OriginRule
+from topics.server.parking import Parking
 from topics.server.queue_desks import Desks
 from topics.server.router import RouteHandler, Router
 from topics.server.routes import Route
@@ -53,6 +54,7 @@ class App:
         self.waiters = Waiters()
         self.counts = Counts(self)
         self.delivery = Delivery(self)
+        self.parking = Parking(self)
         self.desks = Desks(self)
         self.tick: Tick
         self.is_draining = False
@@ -138,10 +140,7 @@ class App:
             try:
                 answer = handler(call, *names)
             except Poisoned as error:
-                driver.fail(error)
-                raise OutcomeUnknown(
-                    "storage failed, and the server ends to recover; retry when it is back"
-                ) from None
+                raise self._failed(error) from None
             if (
                 answer is PENDING
                 and (key is not None or call.on_abandoned is not None)
@@ -151,6 +150,26 @@ class App:
             return answer
 
         return handle
+
+    def go_on(self, call: Call, resume: Callable[[], Answer]) -> None:
+        """Goes on with a call that was put off; `resume` answers as its handler would have."""
+        try:
+            answer = resume()
+        except Poisoned as error:
+            call.fail(self._failed(error))
+        except Exception as error:
+            call.fail(error)
+        else:
+            if answer is not PENDING:
+                call.respond(answer)
+            elif call.on_abandoned is not None:
+                call.hold()
+
+    def _failed(self, error: Poisoned) -> OutcomeUnknown:
+        self.driver.fail(error)
+        return OutcomeUnknown(
+            "storage failed, and the server ends to recover; retry when it is back"
+        )
 
     def _authorized(self, route: Route, request: Request) -> Key:
         """The caller's key. Raises Unauthorized, Forbidden, or Throttled for too much at once."""

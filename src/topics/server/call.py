@@ -23,18 +23,25 @@ class Call:
     PENDING may set it.
     """
 
-    __slots__ = ("_holds", "began_s", "key", "on_abandoned", "request")
+    __slots__ = ("_holds", "began_s", "key", "on_abandoned", "parked_ms", "request")
 
     def __init__(self, request: Request, key: Key | None) -> None:
         self.request = request
         self.key = key
         self.began_s = perf_counter()
         self.on_abandoned: Callable[[], None] | None = None
+        # How long it was kept waiting behind the scheduler.
+        self.parked_ms = 0.0
         self._holds = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has left."""
+        return self.request.connection.is_gone
 
     def hold(self) -> None:
         """The answer comes later: until then, or until the client has gone, a slot is taken."""
-        if self.key is not None:
+        if self.key is not None and not self._holds:
             self.key.inflight += 1
             self._holds = True
         if self._holds or self.on_abandoned is not None:
@@ -63,6 +70,8 @@ class Call:
         if log is not None:
             spent.wal_append_ms = round(log.write_s * 1000, 3)
             spent.fsync_ms = round(log.sync_s * 1000, 3)
+        if self.parked_ms:
+            spent.throttle_wait_ms = round(self.parked_ms, 3)
         return spent
 
     def answer(self, body: msgspec.Struct, status: int = 200) -> Response:

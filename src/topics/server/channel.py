@@ -37,6 +37,11 @@ class Channel(asyncio.Protocol):
         self._discarded_bytes = 0
         self._stall: tuple[int, float] | None = None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is there any more to answer to."""
+        return self._transport is None
+
     # -- writing -----------------------------------------------------------------------------
 
     def _emit(self, output: tuple[Payload, ...]) -> None:

@@ -7,6 +7,7 @@ that had nothing else, and ends those that take nothing. A stream that is idle c
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from topics.engine import priority
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from topics.server.app import App
 
 TICK_S = TICK_MS / 1000
+# Turns of the scheduler that follow each other may keep the sockets waiting for so long.
+TURN_S_MAX = 0.05
 # Heartbeats are this exact.
 BUCKET_S = 0.25
 # Slow readers, and reads that failed, are looked at once in so many ticks.
@@ -73,6 +76,8 @@ class Delivery:
         self._ticks = 0
         self._due_s = 0.0
         self._is_turning = False
+        # When the last turn ended.
+        self._turned_s = 0.0
         # Streams by when their next heartbeat may be due; most were sent something by then.
         self._beats: dict[int, list[Outlet]] = {}
         self._bucket = int(self.now_s / BUCKET_S)
@@ -152,14 +157,21 @@ class Delivery:
         self._is_turning = False
         if not self.app.driver.is_ready:
             return
+        # As long as the sockets took since the last turn: neither starves the other. The loop's own
+        # time stands still within a turn.
+        now_s = monotonic()
+        stop_s = now_s + min(now_s - self._turned_s, TURN_S_MAX)
         try:
             has_more = self.scheduler.turn()
+            while has_more and monotonic() < stop_s:
+                has_more = self.scheduler.turn()
         except Poisoned as error:
             self.app.driver.fail(error)
             return
         except Exception as error:
             LOG.error("a turn of the scheduler failed; the next one goes on", exc_info=error)
             has_more = True
+        self._turned_s = monotonic()
         if has_more and not self._is_turning:
             # The sockets come first, then the next turn.
             self._is_turning = True
@@ -179,6 +191,7 @@ class Delivery:
             lag_ms=lag_s * 1000,
             wal_frames=sum(len(e.staged) + len(e.waiting) for e in core.committer.lanes),
             ready=len(self.scheduler),
+            waited_ms=self.scheduler.waited_ms,
         )
         self.scheduler.tick()
         self._ticks += 1

@@ -7,6 +7,7 @@ that has to wait, for the cold store or for new records, becomes a Reading.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ _HEAD = b'{"topic":"%b","records":['
 _TAIL = (
     b'],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,'
     b'"caught_up":%b,"tombstone":%b,"lag":%d,"epoch":"%d","performance":'
-    b'{"server_total_ms":%.3f,"records_scanned":%d,"throttle_wait_ms":0.0}}'
+    b'{"server_total_ms":%.3f,"records_scanned":%d,"throttle_wait_ms":%.3f}}'
 )
 _FALSE_TRUE = (b"false", b"true")
 
@@ -57,8 +58,14 @@ class ReadRoutes:
     def diff(self, call: Call, name: str) -> Answer:
         body = decode(call.request, _DIFF)
         epoch = parse_epoch(body.epoch)
-        if self._pressure.is_refusing:
-            self._app.delivery.refuse("read", name)
+        if self._pressure.is_parking:
+            if self._pressure.is_refusing:
+                self._app.delivery.refuse("read", name)
+            resume = partial(self._read, call, name, body, epoch)
+            return self._app.parking.park(call, name, "read", resume, may_refuse=True)
+        return self._read(call, name, body, epoch)
+
+    def _read(self, call: Call, name: str, body: DiffBody, epoch: int | None) -> Answer:
         try:
             page = self._driver.engine.diff_now(
                 name, from_seq=body.from_seq, limit=body.limit,
@@ -81,7 +88,7 @@ def render(call: Call, page: Page) -> Response:
     opening = _HEAD % page.topic.encode()
     closing = _TAIL % (
         cursor, head, page.earliest_seq, _FALSE_TRUE[cursor == head], tombstone, head - cursor,
-        page.epoch, (perf_counter() - call.began_s) * 1000, page.records_scanned,
+        page.epoch, (perf_counter() - call.began_s) * 1000, page.records_scanned, call.parked_ms,
     )  # fmt: skip
     if not page.pieces:
         return Response(opening + closing)

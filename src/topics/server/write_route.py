@@ -5,12 +5,13 @@ The hot path: decode, submit, and when the ticket ends, one formatting of the an
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
-from topics.engine.write import decode_write
+from topics.engine.write import Request, decode_write
 from topics.errors import InvalidRequest
 from topics.server.auth import ADMIN, WRITE
 from topics.server.bodies import Query, check_content_type
@@ -81,9 +82,16 @@ class WriteRoute:
         if body.config is not None and call.key is not None and name not in engine.core.by_name:
             call.require(ADMIN)
             call.key.require_config(body.config)
-        if self._pressure.is_refusing and not body.disable_backpressure:
-            self._app.delivery.refuse("write", name)
-        ticket = engine.submit_append(name, body)
+        if self._pressure.is_parking:
+            may_refuse = not body.disable_backpressure
+            if may_refuse and self._pressure.is_refusing:
+                self._app.delivery.refuse("write", name)
+            resume = partial(self._submit, call, name, body, returns_seqs)
+            return self._app.parking.park(call, name, "write", resume, may_refuse=may_refuse)
+        return self._submit(call, name, body, returns_seqs)
+
+    def _submit(self, call: Call, name: str, body: Request, returns_seqs: bool) -> Answer:
+        ticket = self._driver.engine.submit_append(name, body)
         if ticket.done:
             return self._answer(call, returns_seqs, ticket)
         ticket.context = call, returns_seqs
@@ -102,6 +110,8 @@ class WriteRoute:
         first, count = done.first_seq, done.count
         status = 201 if done.created else 200
         spent = self._spent(done.topic)
+        if call.parked_ms:
+            spent += b',"throttle_wait_ms":%.3f' % call.parked_ms
         took_ms = (perf_counter() - call.began_s) * 1000
         if count == 1 and returns_seqs:
             body = _ONE % (

@@ -25,12 +25,7 @@ def pressed(tmp_path: Path) -> Iterator[Inside]:
 
 
 def press(served: Inside, level: float) -> None:
-    def set_level() -> None:
-        pressure = served.app.delivery.pressure
-        pressure.level = level
-        pressure.is_pacing, pressure.is_refusing = level >= 0.5, level >= 1.0
-
-    served.run(set_level)
+    served.run(lambda: served.app.delivery.pressure.settle(level))
 
 
 def test_at_the_limit_requests_are_told_when_to_come_back(pressed: Inside) -> None:
