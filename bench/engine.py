@@ -17,6 +17,7 @@ from bench.report import Report, percentile
 from topics.engine.engine import Engine
 from topics.engine.write import PlainWriteRequest, WriteRequest
 from topics.settings import MIB, Settings
+from topics.storage import heap
 
 # Big enough that no checkpoint runs inside a measurement that is not about one.
 UNSEALED = Settings(seal_bytes=1 << 40, seal_records=1 << 40, seal_age_ms=1 << 40)
@@ -26,6 +27,8 @@ SERVING = msgspec.structs.replace(UNSEALED, seal_bytes=64 * MIB, gc_freeze=True)
 
 
 def run(report: Report) -> None:
+    # As the server's process does.
+    heap.settle()
     appends(report)
     reads(report)
     retention(report)

@@ -20,6 +20,7 @@ from topics.server.app import App
 from topics.server.config import Config
 from topics.server.limits import HttpLimits
 from topics.server.server import HttpServer
+from topics.storage import heap
 from topics.storage.fs import Fs
 
 LOG = logging.getLogger("topics.server")
@@ -32,6 +33,7 @@ LAST_WORDS_S = 0.2
 async def serve(config: Config, *, fs: Fs | None = None) -> None:
     """Serves until SIGTERM or SIGINT. Raises what made it impossible to go on."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    heap.settle()
     options = config.options
     stop = _stop_on_signals()
     steps = Engine.opening(options.data_dir, settings=config.settings, fs=fs)
