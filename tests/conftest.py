@@ -64,6 +64,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"lost {totals['lost']}, deleted resurrected {totals['resurrected']}, "
             f"unexplained holes {totals['unexplained']}, other broken promises {totals['other']}"
         )
+    if totals["lease_histories"]:
+        terminalreporter.write_line(f"lease histories: {totals['lease_histories']} seeds")
     if totals["io_error_cases"]:
         terminalreporter.write_line(
             f"I/O errors: {totals['io_error_cases']} cases over {totals['io_error_calls']} calls, "

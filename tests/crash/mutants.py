@@ -20,6 +20,8 @@ class Mutant:
     old: str
     new: str
     is_quick: bool = True
+    # The part of the suites that has to find it.
+    area: str = "log"
 
 
 MUTANTS = (
@@ -157,6 +159,60 @@ MUTANTS = (
         "segment forgets deletes made before it was written", "engine/checkpoint.py",
         "first=first, dead=dead)", "first=first, dead=None)",
         is_quick=False,
+    ),
+    Mutant(
+        "claim handed out before it is durable", "engine/lease_frames.py",
+        "frames.LEASE, answer, gated=True,", "frames.LEASE, answer, gated=False,",
+        area="queue",
+    ),
+    Mutant(
+        "dead letter seen before it is durable", "engine/dead_letters.py",
+        "super().__init__(dest, frames.APPEND, True, Ticket())",
+        "super().__init__(dest, frames.APPEND, False, Ticket())",
+        area="queue",
+    ),
+    Mutant(
+        "dead letter not ended where it came from", "engine/origins.py",
+        "            if left:\n", "            if left and False:\n",
+        area="queue",
+    ),
+    Mutant(
+        "lease survives its job", "engine/deletes.py",
+        "            if topic.queue is not None:\n",
+        "            if topic.queue is not None and False:\n",
+        area="queue",
+    ),
+    Mutant(
+        "acknowledgement answered before it is durable", "engine/lease_calls.py",
+        'super().__init__(topic, frames.DELETE, topic.durability == "fsync", ticket)',
+        "super().__init__(topic, frames.DELETE, False, ticket)",
+        area="queue",
+    ),
+    Mutant(
+        "job handed out beside its holder", "engine/queue.py",
+        "        while moments and moments[0] <= now_ms:\n",
+        "        while moments and moments[0] <= now_ms + 1:\n",
+        area="queue",
+    ),
+    Mutant(
+        "snapshot without leases", "engine/checkpoint.py",
+        "    record.leases = lease_frames.kept(core, topic)\n", "",
+        area="queue",
+    ),
+    Mutant(
+        "claim cursor forgotten", "engine/lease_frames.py",
+        "min(max(queue.cursor, frame.cursor), topic.head + 1)", "queue.cursor",
+        is_quick=False, area="queue",
+    ),
+    Mutant(
+        "deliveries forgotten", "engine/lease_frames.py",
+        "            if counts and counts[index] != 1:\n", "            if counts and False:\n",
+        is_quick=False, area="queue",
+    ),
+    Mutant(
+        "leases that became durable not written down", "engine/catalog.py",
+        "        lease_frames.stage_whole(core, topic)\n", "        pass\n",
+        is_quick=False, area="queue",
     ),
 )  # fmt: skip
 

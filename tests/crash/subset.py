@@ -1,6 +1,6 @@
 """An ordinary part of the crash and I/O-error suites, for a product that may have a bug in it.
 
-`python -m tests.crash.subset` exits 0 when nothing was found, 3 when something was.
+`python -m tests.crash.subset SECONDS AREA` exits 0 when nothing was found, 3 when something was.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ import sys
 import time
 
 from tests.crash.harness import Sweep, deterministic
+from tests.crash.queue_histories import random_history
+from tests.crash.queue_sweep import QueueSweep
 from tests.crash.test_corruption import check_fallback
 from tests.crash.test_io_errors import cases, check_after, run_with
+from tests.crash.test_queue_crashes import WORKFLOWS as QUEUE_WORKFLOWS
 from tests.crash.workflows import WORKFLOWS
 from topics.testing import CrashPlan
 
@@ -21,6 +24,7 @@ ORDER = (
     "sliced_checkpoint", "ghosts", "drop_and_recreate", "checkpoints", "restarts", "long_tail",
     "configure", "pipelined", "ttl", "idle", "rotation", "delete_before_seal",
 )  # fmt: skip
+QUEUES = ("life", "failing", "changing", "failing_while_full", "beside_checkpoints")
 PLANS = [
     plan for plan in CrashPlan.standard()
     if plan.name in ("lose-all", "keep-all", "odd-sectors", "dirs-lost-data-kept")
@@ -51,7 +55,24 @@ def search(seconds: float) -> str | None:
     return None
 
 
+def search_queues(seconds: float) -> str | None:
+    stop = time.monotonic() + seconds
+    plans = [plan for plan in PLANS if plan.name == "lose-all"]
+    for name in QUEUES:
+        try:
+            QueueSweep(plans, random_plans=3).run(*QUEUE_WORKFLOWS[name])
+            for seed in range(10):
+                with deterministic(seed):
+                    random_history(seed, 60)
+        except Exception as error:
+            return f"{name}: {type(error).__name__}: {error}"
+        if time.monotonic() > stop:
+            break
+    return None
+
+
 if __name__ == "__main__":
-    found = search(float(sys.argv[1]))
+    look = search_queues if sys.argv[2] == "queue" else search
+    found = look(float(sys.argv[1]))
     print(found)
     sys.exit(FOUND if found else 0)

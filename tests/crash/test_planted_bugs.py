@@ -18,7 +18,7 @@ SECONDS = 60
 
 
 def search(
-    mutant: Mutant | None, directory: Path, seconds: float
+    mutant: Mutant | None, directory: Path, seconds: float, area: str
 ) -> subprocess.CompletedProcess[str]:
     plant(mutant, directory / "src")
     environment = {
@@ -27,13 +27,13 @@ def search(
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     return subprocess.run(
-        [sys.executable, "-m", "tests.crash.subset", str(seconds)],
+        [sys.executable, "-m", "tests.crash.subset", str(seconds), area],
         cwd=directory, env=environment, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
 
 
 def expect_caught(mutant: Mutant, directory: Path, tally: Callable[..., None]) -> None:
-    result = search(mutant, directory, SECONDS)
+    result = search(mutant, directory, SECONDS, mutant.area)
     tally(mutants=1, mutants_caught=int(result.returncode == FOUND))
     assert result.returncode == FOUND, f"not caught: {mutant.name}\n{result.stdout}{result.stderr}"
 
@@ -59,6 +59,7 @@ def test_a_rarer_planted_bug_is_caught(
 
 
 @pytest.mark.full
-def test_without_a_planted_bug_nothing_is_found(tmp_path: Path) -> None:
-    result = search(None, tmp_path, 120)
+@pytest.mark.parametrize("area", ["log", "queue"])
+def test_without_a_planted_bug_nothing_is_found(area: str, tmp_path: Path) -> None:
+    result = search(None, tmp_path, 120, area)
     assert result.returncode == 0, result.stdout + result.stderr

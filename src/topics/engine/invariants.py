@@ -5,13 +5,14 @@
 - Times do not decrease with seq.
 - The counters and the tag index equal what a scan finds.
 - Every live record is JSON and says its own seq, time, node and meta.
+- Every job of a queue that was handed out is in exactly one place, and nothing else is.
 
 Reads only; a block that fails its checksum is a finding too.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -20,11 +21,12 @@ import msgspec
 from topics.engine import deletes
 from topics.engine.block import Block
 from topics.engine.core import Core
+from topics.engine.queue import Queue
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import CorruptData, StorageError
 from topics.storage.columns import Columns
-from topics.types import SEQ_BASE, Record
+from topics.types import LIVE, SEQ_BASE, Record
 
 # What is wrong, and the words for a person.
 Finding = tuple[str, str]
@@ -54,6 +56,8 @@ def examine(core: Core, topic: Topic) -> Iterator[Finding]:
             f"evict_floor {topic.evict_floor}, earliest_seq {topic.floor}, head {topic.head}",
         )
     yield from _cover(topic)
+    if topic.queue is not None:
+        yield from _jobs(topic, topic.queue)
     scan = Scan()
     for block in topic.blocks:
         yield from _block(core, topic, block, scan)
@@ -84,6 +88,22 @@ def _cover(topic: Topic) -> Iterator[Finding]:
         at = max(at, last + 1)
     if at != topic.head + 1:
         yield "seqs_unexplained", f"what is stored ends at {at - 1}, the head is {topic.head}"
+
+
+def _jobs(topic: Topic, queue: Queue) -> Iterator[Finding]:
+    """Each live job below the claim cursor: held, free, kept back, or on its way out."""
+    places = (queue.leases, queue.free, queue.delayed, queue.leaving, queue.moving)
+    found = Counter(seq for place in places for seq in place)
+    found.subtract(seq for seq in queue.free if seq in queue.leases)
+    below = topic.states(topic.floor, min(queue.cursor - 1, topic.head))
+    wanted = [seq for low, high, state in below if state == LIVE for seq in range(low, high + 1)]
+    if queue.expired != sum(seq in queue.leases for seq in queue.free):
+        yield "leases_wrong", f"{queue.expired} leases counted that ran out"
+    for seq in wanted:
+        if found[seq] != 1:
+            yield "leases_wrong", f"job {seq} is in {found[seq]} places"
+    for seq in found.keys() - set(wanted):
+        yield "leases_wrong", f"job {seq} is not there and has a lease"
 
 
 def _block(core: Core, topic: Topic, block: Block, scan: Scan) -> Iterator[Finding]:
