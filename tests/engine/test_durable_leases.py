@@ -148,16 +148,20 @@ def test_leases_become_durable_and_cease_to_be_with_the_config(world: World, how
     assert taken(world) == [(2, 1), (3, 1), (4, 1), (5, 1), (6, 1)]
 
 
-def test_an_ephemeral_queue_forgets_its_leases_with_its_jobs(world: World) -> None:
-    """There is nothing to keep leases of; from the change of class on there is."""
+def test_an_ephemeral_queue_keeps_its_leases_once_it_is_durable(world: World) -> None:
+    """As long as it is ephemeral they go with the jobs; with those, they become durable."""
     world.engine.put_topic("q", CONFIG | {"durability": "ephemeral"})
     world.fill("q", 2)
-    assert taken(world) == [(1, 1), (2, 1)]
+    assert taken(world, "a", 1) == [(1, 1)]
     world.engine.put_topic("q", CONFIG)
-    world.fill("q", 2)
-    assert taken(world, "a", 1) == [(3, 1)]
+    world.fill("q", 1)
     world.restart("kill")
-    assert taken(world, "a") == [(4, 1)]
+    assert counts(world) == (2, 1)
+    assert world.engine.ack("q", "a", [1]).acked == 1
+    world.engine.put_topic("q", CONFIG | {"durability": "ephemeral"})
+    world.engine.claim("q", "a")
+    world.restart("kill")
+    assert counts(world) == (0, 0)
 
 
 def test_lease_events_during_a_checkpoint_are_neither_lost_nor_doubled(queue: World) -> None:
