@@ -19,9 +19,12 @@ from topics.engine.deletes import DeleteFrame
 from topics.engine.queue import Lease, Queue
 from topics.engine.queue_values import Acked, Extended, Nacked, lease_id
 from topics.engine.topic import Topic
-from topics.errors import InvalidRequest
+from topics.errors import InvalidRequest, TopicsError
 from topics.storage import frames
 from topics.types import LEASE_MS_MAX, clamp
+
+# Calls that one frame of acknowledgements is shared by.
+SHARED_MAX = 1000
 
 
 class Named:
@@ -44,20 +47,18 @@ class Named:
         core.expire(topic)
         queue.tick(core.monotonic_ms())
         self.queue: Queue = queue
-        # What was taken of the queue: nobody holds it now.
-        self.held: dict[int, Lease] = {}
-        self.skipped: list[int] = []
         leases = queue.leases
-        for index, seq in enumerate(seqs):
-            lease = leases.get(seq)
-            if (
-                lease is None
-                or lease[0] != holder
-                or (lease_ids is not None and lease_ids[index] != lease_id(lease[1]))
-            ):
-                self.skipped.append(seq)
-            else:
-                self.held[seq] = lease
+        # What was taken of the queue: nobody holds it now.
+        self.held: dict[int, Lease] = {
+            seq: lease
+            for index, seq in enumerate(seqs)
+            if (lease := leases.get(seq)) is not None
+            and lease[0] == holder
+            and (lease_ids is None or lease_ids[index] == lease_id(lease[1]))
+        }
+        self.skipped: list[int] = []
+        if len(self.held) < len(seqs):
+            self.skipped = [seq for seq in seqs if seq not in self.held]
         queue.take(self.held)
 
 
@@ -92,38 +93,71 @@ def ack(
         ticket.resolve(Acked(0, named.skipped, queue.ready(topic.live_count), queue.in_flight))
         return
     named.queue.leaving.update(named.held)
-    frame = AckFrame(core, topic, named, ticket)
     if topic.durability == "ephemeral":
-        core.committer.apply_resident(topic, frame.apply, ticket)
-    else:
-        core.committer.stage(frame)
+        frame = AckFrame(core, topic)
+        frame.add(named, ticket)
+        core.committer.apply_resident(topic, frame.apply, Ticket())
+        return
+    staged = core.committer.lane_of(topic).staged
+    last = staged[-1] if staged else None
+    if type(last) is AckFrame and last.topic is topic and len(last.calls) < SHARED_MAX:
+        last.add(named, ticket)
+        return
+    frame = AckFrame(core, topic)
+    frame.add(named, ticket)
+    core.committer.stage(frame)
 
 
 class AckFrame(Frame):
-    """Acknowledged jobs on their way to be deleted."""
+    """Acknowledged jobs on their way to be deleted: those of all calls that came one after the
+    other, open for more until its entry is made.
 
-    __slots__ = ("_core", "_delete", "_named")
+    Only calls with nothing of any other kind staged between them share one, or the log would have
+    another order than the calls.
+    """
 
-    def __init__(self, core: Core, topic: Topic, named: Named, ticket: Ticket) -> None:
-        super().__init__(topic, frames.DELETE, topic.durability == "fsync", ticket)
+    __slots__ = ("_core", "_delete", "calls")
+
+    def __init__(self, core: Core, topic: Topic) -> None:
+        super().__init__(topic, frames.DELETE, topic.durability == "fsync", None)
         self._core = core
-        self._named = named
-        self._delete = DeleteFrame(0, deletes.runs_of(sorted(named.held)))
+        self._delete: DeleteFrame | None = None
         self.first = topic.head
-        self.payload = deletes.encode(self._delete)
+        self.calls: list[tuple[Named, Ticket]] = []
 
-    def apply(self) -> Acked:
-        topic, named = self.topic, self._named
-        deletes.apply_delete(self._core, topic, self._delete)
-        queue = named.queue
-        return Acked(len(named.held), named.skipped, queue.ready(topic.live_count), queue.in_flight)
+    def add(self, named: Named, ticket: Ticket) -> None:
+        self.calls.append((named, ticket))
+
+    def _close(self) -> DeleteFrame:
+        if self._delete is None:
+            seqs = [seq for named, _ in self.calls for seq in named.held]
+            seqs.sort()
+            self._delete = DeleteFrame(0, deletes.runs_of(seqs))
+        return self._delete
+
+    def entry(self) -> bytes:
+        self.payload = deletes.encode(self._close())
+        return super().entry()
+
+    def apply(self) -> None:
+        topic = self.topic
+        deletes.apply_delete(self._core, topic, self._close())
+        queue = self.calls[0][0].queue
+        ready, in_flight = queue.ready(topic.live_count), queue.in_flight
+        for named, ticket in self.calls:
+            ticket.resolve(Acked(len(named.held), named.skipped, ready, in_flight))
 
     def undo(self) -> None:
-        queue = self._named.queue
-        for seq, lease in self._named.held.items():
-            # It may have been deleted, evicted or expired meanwhile.
-            if queue.leaving.pop(seq, None) is not None:
-                queue.put(seq, lease)
+        for named, _ in self.calls:
+            queue = named.queue
+            for seq, lease in named.held.items():
+                # It may have been deleted, evicted or expired meanwhile.
+                if queue.leaving.pop(seq, None) is not None:
+                    queue.put(seq, lease)
+
+    def fail(self, error: TopicsError) -> None:
+        for _, ticket in self.calls:
+            ticket.fail(error)
 
 
 # -- giving back ---------------------------------------------------------------------------------

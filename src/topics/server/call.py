@@ -47,6 +47,13 @@ class Call:
         if self._holds or self.on_abandoned is not None:
             self.request.on_abandoned = self._abandon
 
+    def when_abandoned(self, callback: Callable[[], None]) -> None:
+        """Like setting `on_abandoned`, for a handler that has returned; at once when it is late."""
+        self.on_abandoned = callback
+        self.request.on_abandoned = self._abandon
+        if self.is_gone:
+            self._abandon()
+
     def respond(self, response: Response) -> None:
         if self._holds:
             self._release()

@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from topics.engine.claims import check_node
-from topics.engine.commit import Ticket
 from topics.engine.queue_values import Claimant, Claimed, lease_id
 from topics.engine.topic import Topic
 from topics.errors import TopicNotFound
@@ -23,7 +22,7 @@ WAIT_MS_MAX = 60_000
 
 _ANSWER = (
     b'{"topic":"%b","claimed":%b,"count":%d,"ready":%d,'
-    b'"performance":{"server_total_ms":%.3f,"throttle_wait_ms":0.0}}'
+    b'"performance":{"server_total_ms":%.3f,"throttle_wait_ms":%.3f}}'
 )
 
 
@@ -31,7 +30,7 @@ def render(call: Call, name: str, claimed: Claimed) -> Response:
     """The answer of a claim."""
     took_ms = (perf_counter() - call.began_s) * 1000
     body = _ANSWER % (
-        name.encode(), claimed.json, len(claimed.seqs), claimed.ready, took_ms,
+        name.encode(), claimed.json, len(claimed.seqs), claimed.ready, took_ms, call.parked_ms,
     )  # fmt: skip
     return Response(body)
 
@@ -75,7 +74,7 @@ class Claim:
         self._timer: asyncio.TimerHandle | None = None
         if not self._is_over:
             self._timer = app.loop.call_later(min(wait_ms, WAIT_MS_MAX) / 1000, self._end)
-        call.on_abandoned = self._abandon
+        call.when_abandoned(self._abandon)
 
     def wait(self) -> Desk:
         """Joins the line of its queue."""
@@ -83,12 +82,8 @@ class Claim:
         desk.enter(self)
         return desk
 
-    def claimed(self, ticket: Ticket) -> None:
-        """The end of a pass that was for this claim alone."""
-        if ticket.error is not None:
-            self.fail(ticket.error)
-            return
-        claimed: Claimed = ticket.result[0]
+    def claimed(self, claimed: Claimed) -> None:
+        """The end of a pass that the desk knows nothing of."""
         desk = self._app.desks.by_name.get(self._topic.name)
         if desk is not None:
             desk.note_claimed(claimed.seqs)

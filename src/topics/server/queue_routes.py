@@ -1,7 +1,7 @@
 """POST claim, ack, nack and extend: the life of a lease.
 
-The hot path: a claim that needs nothing to be waited for is answered within its call, from the
-bytes that were rendered when the job was written.
+The hot path: claims and acknowledgements of one turn of the loop are one pass and one frame of the
+log; what is answered are the bytes that were rendered when the jobs were written.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from topics.engine.claims import check_node
 from topics.engine.commit import Ticket
-from topics.engine.queue_values import Acked, Claimant, Claimed, Extended, Nacked
-from topics.engine.segments import ColdMiss
+from topics.engine.queue_values import Acked, Claimant, Extended, Nacked
 from topics.errors import BatchTooLarge
 from topics.server.auth import READ, WRITE
 from topics.server.bodies import decode
 from topics.server.call import Call
 from topics.server.errors import BadRequest, response_to
 from topics.server.message import PENDING, Answer, Response
-from topics.server.queue_claims import Claim, queue_of, render
+from topics.server.queue_claims import Claim, queue_of
 from topics.server.queue_shapes import (
     AckAnswer,
     AckBody,
@@ -33,8 +33,9 @@ from topics.server.queue_shapes import (
     NackAnswer,
     NackBody,
 )
+from topics.server.queue_turn import ClaimTurn
 from topics.server.routes import Route
-from topics.types import U64_MAX
+from topics.types import U64_MAX, clamp
 
 if TYPE_CHECKING:
     from topics.server.app import App
@@ -64,6 +65,7 @@ class QueueRoutes:
         self._driver = app.driver
         self._pressure = app.delivery.pressure
         self._desks = app.desks.by_name
+        self._turn = ClaimTurn(app)
         self._max_claim = app.settings.max_claim
 
     def routes(self) -> list[Route]:
@@ -98,35 +100,27 @@ class QueueRoutes:
 
     def claim(self, call: Call, name: str) -> Answer:
         body = decode(call.request, _CLAIM)
-        _check_range(body.max, body.wait_ms, body.lease_ms or 0)
-        claimant = Claimant(body.node, body.max, body.lease_ms)
-        app, engine = self._app, self._driver.engine
-        topics = engine.core.by_name
-        if self._pressure.is_refusing:
-            app.delivery.refuse("claim", name)
-        if name in topics and topics[name].config.claim_jitter_ms and not app.is_draining:
-            topic = queue_of(app, name, body.node)
-            Claim(app, call, topic, claimant, body.wait_ms).wait().kick()
-            return PENDING
-        try:
-            ticket = engine.submit_claims(name, (claimant,))
-        except ColdMiss as miss:
-            Claim(app, call, topics[name], claimant, body.wait_ms).wait().fetch(miss)
-            return PENDING
-        if not ticket.done:
-            claim = Claim(app, call, topics[name], claimant, body.wait_ms)
-            ticket.callback = claim.claimed
-            self._driver.flush_soon()
-            return PENDING
-        if ticket.error is not None:
-            return response_to(ticket.error)
-        claimed: Claimed = ticket.result[0]
-        desk = self._desks.get(name)
-        if desk is not None:
-            desk.note_claimed(claimed.seqs)
-        if claimed.seqs or not body.wait_ms or app.is_draining:
-            return render(call, name, claimed)
-        Claim(app, call, topics[name], claimant, body.wait_ms).wait()
+        wanted, lease_ms, wait_ms = body.max, body.lease_ms, body.wait_ms
+        _check_range(wanted, wait_ms, lease_ms or 0)
+        app = self._app
+        claimant = Claimant(
+            check_node(body.node, app.settings), clamp(wanted, 1, self._max_claim), lease_ms
+        )
+        if self._pressure.is_parking:
+            if self._pressure.is_refusing:
+                app.delivery.refuse("claim", name)
+            resume = partial(self._claim, call, name, claimant, wait_ms)
+            return app.parking.park(call, name, "claim", resume, may_refuse=True)
+        return self._claim(call, name, claimant, wait_ms)
+
+    def _claim(self, call: Call, name: str, claimant: Claimant, wait_ms: int) -> Answer:
+        app = self._app
+        topic = self._driver.engine.core.by_name.get(name)
+        if topic is not None and topic.config.claim_jitter_ms and not app.is_draining:
+            topic = queue_of(app, name, claimant.node)
+            Claim(app, call, topic, claimant, wait_ms).wait().kick()
+        else:
+            self._turn.add(name, (call, claimant, wait_ms))
         return PENDING
 
     # -- ack, nack, extend -----------------------------------------------------------------------
@@ -135,13 +129,26 @@ class QueueRoutes:
         body = decode(call.request, _ACK)
         self._check_seqs(body)
         ticket = self._driver.engine.submit_ack(name, body.node, body.seqs, body.lease_ids)
+        if ticket.done:
+            return self._acked(call, name, body.seqs, ticket, False)
+        ticket.context = call, name, body.seqs
+        ticket.callback = self._ack_ended
+        self._driver.flush_soon()
+        return PENDING
 
-        def answer(ticket: Ticket, waited: bool) -> Response:
-            done: Acked = ticket.result
-            self._settled(name, body.seqs, done.skipped)
-            return self._rendered(call, name, b"acked", done.acked, done, waited)
+    def _ack_ended(self, ticket: Ticket) -> None:
+        call, name, seqs = ticket.context
+        call.respond(self._acked(call, name, seqs, ticket, True))
 
-        return self._ended(call, ticket, answer)
+    def _acked(
+        self, call: Call, name: str, seqs: list[int], ticket: Ticket, waited: bool
+    ) -> Response:
+        if ticket.error is not None:
+            return response_to(ticket.error)
+        done: Acked = ticket.result
+        if name in self._desks:
+            self._settled(name, seqs, done.skipped)
+        return self._rendered(call, name, b"acked", done.acked, done, waited)
 
     def nack(self, call: Call, name: str) -> Answer:
         body = decode(call.request, _NACK)

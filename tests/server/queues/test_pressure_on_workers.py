@@ -51,6 +51,17 @@ def test_claims_are_refused_and_what_ends_leases_is_not(pressed: Inside) -> None
         assert len(important.claim("w")) == 1
 
 
+def test_a_claim_takes_its_turn_under_a_little_pressure(pressed: Inside) -> None:
+    with pressed.client() as client:
+        queue = Queue(client, "jobs")
+        queue.fill(1, 2)
+        assert queue.done("claim", node="w")["performance"]["throttle_wait_ms"] == 0
+        press(pressed, 0.3)
+        answer = queue.done("claim", node="w")
+        assert answer["count"] == 1
+        assert answer["performance"]["throttle_wait_ms"] > 0
+
+
 def test_streams_are_paced_and_told(pressed: Inside) -> None:
     with pressed.client() as client:
         queue = Queue(client, "jobs")
