@@ -37,6 +37,8 @@ from topics.server.message import Head, Request
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
 
+# What a client sends first that speaks HTTP/2 without having asked.
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 # Where a connection's input stands.
 IDLE, HEAD, BODY = 0, 1, 2
 # Requests for an upgrade that is not ours; each costs a second look at its head.
@@ -114,6 +116,9 @@ class HttpProtocol(Exchange):
         except HttpParserUpgrade as upgrade:
             self._feed_on(data[upgrade.args[0] :])
         except HttpParserError as error:
+            if is_start and data.startswith(PREFACE) and not self._everything():
+                self._become_h2(data)
+                return
             self._refuse_input(error)
         if self._phase != IDLE:
             self._is_counting = True
@@ -322,6 +327,17 @@ class HttpProtocol(Exchange):
         self._repeats = 0
         version = parser.get_http_version()
         return head.without_upgrade(parser.get_method(), self._target, version, headers)
+
+    def _become_h2(self, data: bytes) -> None:
+        """Hands the connection over to the protocol that the client wants to speak."""
+        transport = self._transport
+        assert transport is not None
+        self._transport = None
+        self._forget()
+        successor = self.server.h2_protocol(transport)
+        self.server.replace(self, successor)
+        transport.set_protocol(successor)
+        successor.data_received(data)
 
     def _refuse_input(self, error: HttpParserError) -> None:
         if self._refusal is None and isinstance(error, HttpParserCallbackError):

@@ -7,6 +7,7 @@ import logging
 import socket
 from email.utils import formatdate
 
+from topics.server.h2c import H2Protocol
 from topics.server.http1 import HttpProtocol
 from topics.server.known_heads import KnownHeads
 from topics.server.limits import HttpLimits
@@ -66,6 +67,10 @@ class HttpServer:
     def protocol(self) -> HttpProtocol:
         """A protocol for one new connection: what `create_server` takes as its factory."""
         return HttpProtocol(self)
+
+    def h2_protocol(self, transport: asyncio.Transport) -> H2Protocol:
+        """A protocol for a connection that turned out to speak HTTP/2."""
+        return H2Protocol(self, transport)
 
     async def shutdown(self, grace_s: float = 10.0) -> bool:
         """Stops listening and ends every connection; True when all of them ended by themselves.
