@@ -66,7 +66,7 @@ NOT_HTTP_1 = [
     b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
     b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n",
     b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nMS\r\n\r\n",
     b"BREW /json HTTP/1.1\r\nHost: x\r\n\r\n",
     b"get /json HTTP/1.1\r\nHost: x\r\n\r\n",
     b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
