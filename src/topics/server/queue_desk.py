@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from topics.engine.catalog import queue_state
@@ -23,6 +22,7 @@ from topics.engine.queue_values import Claimant, Claimed
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import OutcomeUnknown, Poisoned, Throttled, TopicNotFound, TopicsError
+from topics.server.errors import LOG
 
 if TYPE_CHECKING:
     from topics.server.queue_desks import Desks
@@ -162,15 +162,17 @@ class Desk:
             count = min(count, self._ready())
         self._is_for_all = False
         cohort: Cohort = []
-        for member in list(islice(self.line, count)):
+        for member in list(self.line) if count else ():
             if paced_ms and member.is_held_back(paced_ms):
                 self._retry_later()
                 continue
             claimant = member.claimant()
             if claimant is None:
                 del self.line[member]
-            else:
-                cohort.append((member, claimant))
+                continue
+            cohort.append((member, claimant))
+            if len(cohort) == count:
+                break
         return cohort
 
     def _ready(self) -> int:
@@ -196,13 +198,9 @@ class Desk:
         except ColdMiss as miss:
             self.fetch(miss)
             return
-        except Poisoned as error:
-            driver.fail(error)
-            ticket = Ticket()
-            ticket.fail(OutcomeUnknown("storage failed; the server ends to recover"))
-        except TopicsError as error:
-            ticket = Ticket()
-            ticket.fail(error)
+        except Exception as error:
+            self._fail(cohort, error)
+            return
         for member, _ in cohort:
             del self.line[member]
         if ticket.done:
@@ -221,13 +219,22 @@ class Desk:
 
     def _hand_out(self, cohort: Cohort, ticket: Ticket) -> None:
         if ticket.error is not None:
-            for member, _ in cohort:
-                member.fail(ticket.error)
-            self._retry_later()
+            self._fail(cohort, ticket.error)
             return
         for (member, _), claimed in zip(cohort, ticket.result, strict=True):
             self.note_claimed(claimed.seqs)
             member.take(claimed)
+
+    def _fail(self, cohort: Cohort, error: BaseException) -> None:
+        if isinstance(error, Poisoned):
+            self._app.driver.fail(error)
+            error = OutcomeUnknown("storage failed; the server ends to recover")
+        elif not isinstance(error, TopicsError):
+            LOG.error("jobs of %s can not be handed out", self.topic.name, exc_info=error)
+        for member, _ in cohort:
+            self.line.pop(member, None)
+            member.fail(error)
+        self._retry_later()
 
     def fetch(self, miss: ColdMiss) -> None:
         """Goes on with the whole line when the cold store has answered."""
@@ -240,10 +247,8 @@ class Desk:
         if error is None:
             self._pass()
             return
-        for member in list(self.line):
-            del self.line[member]
-            member.fail(error)
-        self._retry_later()
+        claimants = [(member, member.claimant()) for member in self.line]
+        self._fail([(member, each) for member, each in claimants if each is not None], error)
 
     def _retry_later(self) -> None:
         if self._retry is None:

@@ -13,7 +13,6 @@ from topics.engine.topic import Topic
 from topics.errors import TopicsError
 from topics.server import sse_frames
 from topics.server.auth import Key
-from topics.server.errors import LOG
 from topics.server.queue_claims import leases_of
 from topics.server.sessions import ADVICE_S, DRAIN_CODE, SLOW_CODE
 from topics.server.stream import EventStream
@@ -130,8 +129,6 @@ class WorkStream:
     def fail(self, error: BaseException) -> None:
         if self._stream.is_closed:
             return
-        if not isinstance(error, TopicsError):
-            LOG.error("jobs of %s can not be read", self._desk.topic.name, exc_info=error)
         status, code = 503, "internal"
         if isinstance(error, TopicsError):
             status, code = error.status, error.code

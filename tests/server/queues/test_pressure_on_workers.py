@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,38 @@ def test_streams_are_paced_and_told(pressed: Inside) -> None:
             assert advice["retry_after_ms"] >= 250
             assert queue.counts == (1, 0, 0)
             press(pressed, 0.0)
+            assert len(jobs_of(events, 1)) == 1
+
+
+def test_a_stream_that_is_held_back_keeps_nobody_else_waiting(pressed: Inside) -> None:
+    """It came first, and the only job goes to the claim behind it."""
+    with pressed.client() as client, pressed.client() as other:
+        queue = Queue(client, "jobs")
+        with queue.work("first"), ThreadPoolExecutor(1) as pool:
+            claim = pool.submit(Queue(other, "jobs").claim, "second", wait_ms=30_000)
+            pressed.wait_until(lambda: pressed.app.desks.waiting_claims == 1)
+            press(pressed, 1.2)
+            assert client.write("jobs", 1, disable_backpressure=True).status == 200
+            assert len(claim.result()) == 1
+
+
+def test_a_bug_of_ours_is_answered(pressed: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waited is told, and a stream goes on when it can."""
+    with pressed.client() as client:
+        queue = Queue(client, "jobs").configure(claim_jitter_ms=1)
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError
+
+        with queue.work("w") as events:
+            monkeypatch.setattr(pressed.app.engine, "submit_claims", fail)
+            queue.fill("a")
+            assert events.next("error").data["code"] == 503
+            for window_ms in (1, 0):
+                queue.configure(claim_jitter_ms=window_ms)
+                reply = queue.call("claim", node="other")
+                assert (reply.status, reply.code) == (500, "internal")
+            monkeypatch.undo()
             assert len(jobs_of(events, 1)) == 1
 
 
