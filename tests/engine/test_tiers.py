@@ -119,6 +119,17 @@ def test_a_delete_reaches_cold_records(how: Ending, checkpoint: bool) -> None:
     assert world.engine.delete("t", match=["tag", "Glob", "k*"]).deleted == 3
 
 
+def test_a_delete_by_tag_that_may_not_wait_says_that_it_would() -> None:
+    """After a restart the tags of cold records have to be fetched; nothing is staged until then."""
+    world = cold_world(block_cache_bytes=1 << 20)
+    history(world)
+    world.restart()
+    with pytest.raises(ColdMiss):
+        world.engine.submit_delete("t", before_seq=None, match="x")
+    assert world.engine.state("t").count == 14
+    assert world.engine.delete("t", match="x").deleted == 7
+
+
 def test_a_cold_segment_without_live_records_is_removed() -> None:
     """Reclaim drops whole segments in either tier."""
     world = cold_world()

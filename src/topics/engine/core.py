@@ -142,7 +142,10 @@ class Core:
         topic.counted_bytes = topic.live_bytes
 
     def tags_of(self, topic: Topic) -> TagIndex:
-        """The tag index, entering the tags of blocks that recovery left for later."""
+        """The tag index, entering the tags of blocks that recovery left for later.
+
+        Raises ColdMiss for the next of them that is out of reach; what was entered stays so.
+        """
         if topic.tags is None:
             topic.tags = TagIndex()
         for _ in self.index_tags(topic):
@@ -150,15 +153,15 @@ class Core:
         return topic.tags
 
     def index_tags(self, topic: Topic) -> Iterator[None]:
-        """Enters the tags of unindexed blocks, one block at a time; waits for the cold store."""
+        """Enters the tags of unindexed blocks, one block at a time; raises ColdMiss."""
         while topic.untagged:
-            block = topic.untagged.pop()
-            if block.is_ghost or block.stop <= topic.floor:
-                continue
-            columns = self.segments.columns_waiting(block)
-            if columns.tags is not None:
-                topic.tags = topic.tags or TagIndex()
-                topic.tags.add(columns.tags, block.first)
+            block = topic.untagged[-1]
+            if not block.is_ghost and block.stop > topic.floor:
+                columns = self.segments.columns(block)
+                if columns.tags is not None:
+                    topic.tags = topic.tags or TagIndex()
+                    topic.tags.add(columns.tags, block.first)
+            topic.untagged.pop()
             yield
 
     def index_all_tags(self) -> Iterator[None]:

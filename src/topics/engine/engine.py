@@ -174,10 +174,13 @@ class Engine(QueueCalls):
 
     def delete(self, name: str, *, before_seq: int | None = None, match: object = None) -> Deleted:
         """Removes existing records for good: below a seq, by tag, or both. Silent for readers."""
-        ticket = self.submit_delete(name, before_seq=before_seq, match=match)
+        ticket = self._fetching(
+            lambda: self.submit_delete(name, before_seq=before_seq, match=match)
+        )
         return self._wait(ticket)  # type: ignore[no-any-return]
 
     def submit_delete(self, name: str, *, before_seq: object, match: object) -> Ticket:
+        """Stages a delete. Raises ColdMiss, with nothing staged, when tags are out of reach."""
         self._check_writable()
         before = deletes.parse_before(before_seq)
         predicate = None if match is None else deletes.parse_match(match)

@@ -23,6 +23,7 @@ from topics.engine.block import Block
 from topics.engine.core import Core
 from topics.engine.queue import Queue
 from topics.engine.segments import ColdMiss
+from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
 from topics.errors import CorruptData, StorageError
 from topics.storage.columns import Columns
@@ -175,9 +176,18 @@ def _records(block: Block, columns: Columns, first: int, stop: int) -> Iterator[
             yield "record_wrong", f"seq {block.first + index} in {_name(block)} is another record"
 
 
+def _index_of(core: Core, topic: Topic) -> TagIndex:
+    """The tag index, whatever has to be fetched for it."""
+    while True:
+        try:
+            return core.tags_of(topic)
+        except ColdMiss as miss:
+            core.segments.columns_waiting(miss.ahead[0])
+
+
 def _tags(core: Core, topic: Topic, scan: Scan) -> Iterator[Finding]:
     try:
-        index = core.tags_of(topic)
+        index = _index_of(core, topic)
     except (CorruptData, OSError) as error:
         yield "tags_wrong", f"the index can not be built: {error}"
         return

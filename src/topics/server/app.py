@@ -14,6 +14,7 @@ from typing import Protocol
 
 from topics.clock import Clock, SystemClock
 from topics.engine.engine import Engine
+from topics.engine.segments import ColdMiss
 from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
 from topics.server.auth import Key
 from topics.server.call import Call
@@ -164,6 +165,17 @@ class App:
                 call.respond(answer)
             elif call.on_abandoned is not None:
                 call.hold()
+
+    def fetch(self, call: Call, miss: ColdMiss, resume: Callable[[], Answer]) -> None:
+        """Goes on with a call when the cold store has answered."""
+
+        def fetched(error: BaseException | None) -> None:
+            if error is not None:
+                call.fail(error)
+            elif not call.is_gone:
+                self.go_on(call, resume)
+
+        self.driver.fetch(miss, fetched)
 
     def _failed(self, error: Poisoned) -> OutcomeUnknown:
         self.driver.fail(error)

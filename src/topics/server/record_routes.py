@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topics.engine.commit import Ticket
+from topics.engine.segments import ColdMiss
 from topics.server.auth import DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
@@ -50,7 +51,13 @@ class RecordRoutes:
 
     def delete(self, call: Call, name: str) -> Answer:
         body = decode(call.request, _DELETE)
-        ticket = self._app.engine.submit_delete(name, before_seq=body.before_seq, match=body.match)
+        try:
+            ticket = self._app.engine.submit_delete(
+                name, before_seq=body.before_seq, match=body.match
+            )
+        except ColdMiss as miss:
+            self._app.fetch(call, miss, lambda: self.delete(call, name))
+            return PENDING
         if ticket.done:
             return self._deleted(call, ticket)
         ticket.callback = lambda ticket: call.respond(self._deleted(call, ticket))

@@ -246,6 +246,14 @@ def test_cold_records_are_fetched_beside_the_loop(tmp_path: Path) -> None:
             found += [record["$seq"] for record in page["records"]]
             cursor = page["next_from_seq"]
         assert found == list(range(1, 801))
+        client.post("/v0/topics/b", {"records": [{"data": n, "tag": f"t{n}"} for n in range(9)]})
+        served.run(lambda: served.app.engine.checkpoint())
+    with inside(tmp_path / "data", **cold) as served, served.client() as client:
+        topic = served.app.engine.core.by_name["b"]
+        # As recovery leaves it before maintenance comes by.
+        topic.tags, topic.untagged = None, list(topic.blocks)
+        asked = {"match": ["tag", "Glob", "t*"]}
+        assert client.post("/v0/topics/b/delete", asked).json["deleted"] == 9
 
 
 def test_memory_topics_come_back_after_readiness(tmp_path: Path) -> None:
