@@ -160,7 +160,7 @@ def queue_state(core: Core, topic: Topic) -> QueueState | None:
     if queue is None:
         return None
     queue.tick(core.monotonic_ms())
-    return QueueState(queue.ready(topic.live_count), queue.in_flight, queue.dead_lettered)
+    return QueueState(*queue.counts(topic.live_count), queue.dead_lettered)
 
 
 def state_of(core: Core, topic: Topic, *, with_cursors: bool = True) -> TopicState:

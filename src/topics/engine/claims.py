@@ -65,14 +65,16 @@ def claim(core: Core, topic: Topic, claimants: Sequence[Claimant], ticket: Ticke
     assert queue is not None
     asked = [_check(claimant, topic, core.settings) for claimant in claimants]
     core.expire(topic)
-    queue.tick(core.monotonic_ms())
-    wanted = sum(most for _, most, _ in asked)
+    now_ms = core.monotonic_ms()
+    queue.tick(now_ms)
+    wanted = sum([most for _, most, _ in asked])
     picked = Picked(core, topic, wanted)
     if picked.doomed:
         dead_letters.move(core, topic, picked.doomed)
         # Moving let others go on, and some of what was picked may be gone.
+        now_ms = core.monotonic_ms()
         picked = Picked(core, topic, wanted)
-    granted = _grant(core, queue, asked, picked)
+    granted = _grant(core, queue, asked, picked, now_ms)
     if not picked.seqs or not lease_frames.are_logged(topic):
         ticket.resolve(_told(topic, queue, granted))
         return
@@ -88,13 +90,15 @@ def claim(core: Core, topic: Topic, claimants: Sequence[Claimant], ticket: Ticke
 
 
 def _told(topic: Topic, queue: Queue, granted: list[Granted]) -> list[Claimed]:
-    ready, in_flight = queue.ready(topic.live_count), queue.in_flight
-    return [Claimed(*parts, ready, in_flight) for parts in granted]
+    counts = queue.counts(topic.live_count)
+    return [Claimed(*parts, *counts) for parts in granted]
 
 
-def _grant(core: Core, queue: Queue, asked: list[Asked], picked: Picked) -> list[Granted]:
+def _grant(
+    core: Core, queue: Queue, asked: list[Asked], picked: Picked, now_ms: int
+) -> list[Granted]:
     """Leases what was picked; what each claimant gets."""
-    now_ms, wall_ms = core.monotonic_ms(), core.clock.wall_ms()
+    wall_ms = core.clock.wall_ms()
     tries = picked.take(queue)
     granted = []
     start = 0

@@ -89,8 +89,7 @@ def ack(
     """Stages the delete of jobs that are done; the ticket ends in an Acked."""
     named = Named(core, topic, node, seqs, lease_ids)
     if not named.held:
-        queue = named.queue
-        ticket.resolve(Acked(0, named.skipped, queue.ready(topic.live_count), queue.in_flight))
+        ticket.resolve(Acked(0, named.skipped, *named.queue.counts(topic.live_count)))
         return
     named.queue.leaving.update(named.held)
     if topic.durability == "ephemeral":
@@ -142,10 +141,9 @@ class AckFrame(Frame):
     def apply(self) -> None:
         topic = self.topic
         deletes.apply_delete(self._core, topic, self._close())
-        queue = self.calls[0][0].queue
-        ready, in_flight = queue.ready(topic.live_count), queue.in_flight
+        counts = self.calls[0][0].queue.counts(topic.live_count)
         for named, ticket in self.calls:
-            ticket.resolve(Acked(len(named.held), named.skipped, ready, in_flight))
+            ticket.resolve(Acked(len(named.held), named.skipped, *counts))
 
     def undo(self) -> None:
         for named, _ in self.calls:
@@ -179,8 +177,7 @@ def nack(
     queue = named.queue
 
     def answer() -> Nacked:
-        ready = queue.ready(topic.live_count)
-        return Nacked(len(named.held), named.skipped, ready, queue.in_flight)
+        return Nacked(len(named.held), named.skipped, *queue.counts(topic.live_count))
 
     _give_back(core, topic, named.held, clamp(delay_ms, 0, LEASE_MS_MAX), ticket, answer)
 

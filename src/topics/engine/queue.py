@@ -70,12 +70,10 @@ class Queue:
         self.expired = 0
         self.cursor = SEQ_BASE
 
-    @property
-    def in_flight(self) -> int:
-        return len(self.leases) - self.expired + len(self.leaving)
-
-    def ready(self, live_count: int) -> int:
-        return live_count - self.in_flight - len(self.delayed) - len(self.moving)
+    def counts(self, live_count: int) -> tuple[int, int]:
+        """How many jobs can be claimed, and how many are held."""
+        in_flight = len(self.leases) - self.expired + len(self.leaving)
+        return live_count - in_flight - len(self.delayed) - len(self.moving), in_flight
 
     def deliveries(self, seq: int) -> int:
         """How often a job below the cursor was delivered."""
