@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained, gap, tagged
 from tests.support.s3 import S3Server
+from topics.engine.queue_values import Claimant
 from topics.engine.segments import ColdMiss
 from topics.testing import FakeClock
 
@@ -287,3 +288,25 @@ def test_floors_never_regress_over_cold_records(seed: int) -> None:
         assert not gone & set(look.seqs)
         earliest = look.earliest
         gone |= {n for a, b, s in look.ranges if s != "live" for n in range(a, b + 1)}
+
+
+def test_cold_jobs_are_claimed_like_hot_ones() -> None:
+    """A claim fetches what it hands out; one that may not wait leases nothing."""
+    world = cold_world()
+    queue = {"type": "queue", "max_deliveries": 1, "dead_letter": "dlq", "lease_ms": 100}
+    world.engine.put_topic("q", queue)
+    for _ in range(3):
+        world.engine.append("q", [{"data": "x" * 50, "tag": "t"}] * 4)
+        world.engine.checkpoint()
+    with pytest.raises(ColdMiss):
+        world.engine.submit_claims("q", [Claimant("a", 9)])
+    assert world.engine.queue_state("q").in_flight == 0
+    assert world.engine.claim("q", "a", 1).seqs == [1]
+    got = [seq for _ in range(12) for seq in world.engine.claim("q", "a", 2).seqs]
+    assert got == list(range(2, 13))
+    world.engine.ack("q", "a", [3, 4])
+    world.clock.advance(101)
+    for _ in range(12):
+        assert world.engine.claim("q", "b", 9).seqs == []
+    assert world.engine.queue_state("q").dead_lettered == 10
+    assert world.look("dlq").count == 10

@@ -30,17 +30,35 @@ def fill(engine: Engine) -> None:
     engine.append("resident", [{"data": 1}], config={"durability": "ephemeral"})
     engine.append("loose", [{"data": n} for n in range(5)], config={"durability": "memory"})
     engine.append("dropped", [{"data": n} for n in range(5)])
+    _work(engine)
     engine.checkpoint()
     engine.delete("orders", match="t1")
     engine.delete_topic("dropped")
     engine.append("orders", [{"data": n, "tag": "late"} for n in range(10)], idempotency_key="k")
     engine.append("capped", [{"data": n} for n in range(7)])
+    _work(engine)
     engine.checkpoint()
+    _work(engine)
     engine.delete("orders", before_seq=5)
     engine.delete("orders", match="late")
     for number in range(20):
         engine.append("orders", [{"data": {"tail": number}}])
     engine.append("fresh", [{"data": "x" * 200} for _ in range(50)])
+
+
+def _work(engine: Engine) -> None:
+    """Jobs that are held, done, given back and moved."""
+    queue = {
+        "type": "queue", "durability": "fsync", "leases_durable": True, "max_deliveries": 1,
+        "dead_letter": "dead",
+    }  # fmt: skip
+    engine.put_topic("jobs", queue)
+    engine.append("jobs", [{"data": {"job": n}, "tag": f"t{n % 3}"} for n in range(8)])
+    one, two, three, *_ = engine.claim("jobs", "a", 5).seqs
+    engine.ack("jobs", "a", [two])
+    engine.nack("jobs", "a", [one])
+    engine.nack("jobs", "a", [three], 60_000)
+    engine.claim("jobs", "b", 2)
 
 
 def busy(path: Path, settings: Settings = SMALL, fs: Fs | None = None) -> Path:

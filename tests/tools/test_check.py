@@ -16,6 +16,7 @@ from topics.engine.account import Account
 from topics.engine.check import check
 from topics.engine.engine import Engine
 from topics.engine.findings import Report
+from topics.engine.queue import Queue
 from topics.engine.topic import Topic
 from topics.storage.fs import OsFs
 from topics.storage.readonly import ReadOnlyFs
@@ -50,7 +51,7 @@ def test_a_sound_directory_has_neither_problems_nor_warnings(directory: Path) ->
     report = checked(directory)
     assert (report.problems, report.warnings) == ([], [])
     looked = report.checked
-    assert looked.topics == 5
+    assert looked.topics == 7
     assert looked.snapshots == 2
     assert min(looked.groups, looked.frames, looked.records, looked.segments, looked.files) > 0
 
@@ -136,7 +137,7 @@ def test_damage_in_the_log_that_only_the_older_snapshot_needs_is_a_problem(
     flip(min(directory.glob("wal/*-01-*")), 512 + 100)
     report = checked(directory)
     assert kinds(report) == {"log_corrupt"}
-    assert report.checked.topics == 5
+    assert report.checked.topics == 7
 
 
 @pytest.mark.parametrize(
@@ -292,6 +293,33 @@ def test_each_invariant_is_looked_at(spoil: Callable[[Topic], None], kind: str) 
     assert kind in {found for found, _ in invariants.examine(engine.core, topic)}
 
 
+def _two_places(queue: Queue) -> None:
+    queue.delay([min(queue.leases)], 0)
+
+
+def _nowhere(queue: Queue) -> None:
+    queue.forget(min(queue.leases))
+
+
+def _no_job(queue: Queue) -> None:
+    queue.put(2, ("a", 1, 0))
+
+
+def _miscounted(queue: Queue) -> None:
+    queue.expired += 1
+
+
+@pytest.mark.parametrize("spoil", [_two_places, _nowhere, _no_job, _miscounted])
+def test_each_job_is_looked_for_in_one_place(spoil: Callable[[Queue], None]) -> None:
+    busy(Path("/data"), fs=(disk := FakeDisk(1)))
+    engine = Engine.open("/data", fs=disk, settings=SMALL, clock=FakeClock())
+    topic = engine.core.topic("jobs")
+    assert topic.queue is not None
+    assert list(invariants.examine(engine.core, topic)) == []
+    spoil(topic.queue)
+    assert {found for found, _ in invariants.examine(engine.core, topic)} == {"leases_wrong"}
+
+
 # -- the command ---------------------------------------------------------------------------------
 
 
@@ -300,7 +328,7 @@ def test_the_command_says_ok_in_one_line_and_exits_0(directory: Path) -> None:
     done = topics("check", str(directory))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
-    assert ": ok: 5 topics" in done.stdout
+    assert ": ok: 7 topics" in done.stdout
     assert image(directory) == before
 
 

@@ -249,7 +249,7 @@ def test_without_any_snapshot_records_are_saved_under_a_new_epoch(
         snapshot.write_bytes(b"\0" * 600)
     done = accept(directory)
     assert done.remaining == []
-    assert set(done.renamed) == {f"recovered-{i}" for i in (1, 2, 3, 4)}
+    assert set(done.renamed) == {f"recovered-{i}" for i in (1, 2, 3, 4, 6, 7)}
     after = look_at(directory)
     names = {"orders": "recovered-1", "capped": "recovered-2", "loose": "recovered-4"}
     before = {n: seen for n, seen in sound[1].items() if n in names and n != "capped"}
@@ -424,3 +424,20 @@ def test_the_command_exits_0_when_nothing_would_be_lost(directory: Path) -> None
     done = topics("repair", str(directory))
     assert done.returncode == 0
     assert "0 seqs would be lost" in done.stdout
+
+
+def test_repair_forgets_leases_and_keeps_what_was_moved(directory: Path) -> None:
+    """Lease events may be among what is lost: every job that stands can be claimed again."""
+    with Engine.open(str(directory), settings=SMALL, clock=FakeClock()) as engine:
+        before = engine.queue_state("jobs")
+        dead = engine.state("dead").count
+    assert before.in_flight > 0
+    assert before.dead_lettered == dead > 0
+    flip(max(directory.glob("snap/*")), 600)
+    flip(min(directory.glob("wal/*-01-*")), 512 + 100)
+    assert accept(directory).applied
+    with Engine.open(str(directory), settings=SMALL, clock=FakeClock()) as engine:
+        after = engine.queue_state("jobs")
+        assert (after.in_flight, after.dead_lettered) == (0, dead)
+        assert after.ready == engine.state("jobs").count
+        assert len(engine.claim("jobs", "c", 100).seqs) == after.ready

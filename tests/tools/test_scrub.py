@@ -206,3 +206,17 @@ def test_the_command(tmp_path: Path) -> None:
     assert not (data / "quarantine" / "kept").exists()
     assert look_at(data) == before
     assert topics("check", str(data)).returncode == 0
+
+
+def test_scrub_leaves_leases_alone(tmp_path: Path) -> None:
+    """What is held stays held, by whom and for how long, also when its jobs are written anew."""
+    path = busy(tmp_path / "data")
+    states = []
+    for scrubs in (False, True, False):
+        with Engine.open(str(path), settings=SMALL, clock=FakeClock()) as engine:
+            if scrubs:
+                assert engine.scrub().records_erased > 0
+            queue = engine.core.by_name["jobs"].queue
+            assert queue is not None
+            states.append((engine.queue_state("jobs"), queue.leases, queue.tries, queue.cursor))
+    assert states[0] == states[1] == states[2]
