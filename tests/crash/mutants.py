@@ -184,8 +184,8 @@ MUTANTS = (
     ),
     Mutant(
         "acknowledgement answered before it is durable", "engine/lease_calls.py",
-        'super().__init__(topic, frames.DELETE, topic.durability == "fsync", ticket)',
-        "super().__init__(topic, frames.DELETE, False, ticket)",
+        'super().__init__(topic, frames.DELETE, topic.durability == "fsync", None)',
+        "super().__init__(topic, frames.DELETE, False, None)",
         area="queue",
     ),
     Mutant(
