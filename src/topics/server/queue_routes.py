@@ -6,7 +6,7 @@ log; what is answered are the bytes that were rendered when the jobs were writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -48,12 +48,14 @@ _EXTEND = msgspec.json.Decoder(ExtendBody)
 _ERRORS = ("topic_not_found", "not_a_queue", "outcome_unknown", "disk_full")
 _SETTLED = (
     b'{"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":'
-    b'{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+    b'{"server_total_ms":%.3f,%b}}'
 )
 _EXTENDED = (
     b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":{%b},"performance":'
-    b'{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+    b'{"server_total_ms":%.3f,%b}}'
 )
+_SPENT = b'"wal_append_ms":%.3f,"fsync_ms":%.3f'
+_NOTHING_SPENT = _SPENT % (0.0, 0.0)
 
 # Makes the answer; told whether the log was waited for.
 _Answering = Callable[[Ticket, bool], Response]
@@ -66,6 +68,9 @@ class QueueRoutes:
         self._pressure = app.delivery.pressure
         self._desks = app.desks.by_name
         self._turn = ClaimTurn(app)
+        # The last group's times, and how they are written.
+        self._last = (-1.0, -1.0)
+        self._last_spent = b""
         self._max_claim = app.settings.max_claim
 
     def routes(self) -> list[Route]:
@@ -101,7 +106,8 @@ class QueueRoutes:
     def claim(self, call: Call, name: str) -> Answer:
         body = decode(call.request, _CLAIM)
         wanted, lease_ms, wait_ms = body.max, body.lease_ms, body.wait_ms
-        _check_range(wanted, wait_ms, lease_ms or 0)
+        if wanted > U64_MAX or wait_ms > U64_MAX or (lease_ms or 0) > U64_MAX:
+            raise _out_of_range()
         app = self._app
         claimant = Claimant(
             check_node(body.node, app.settings), clamp(wanted, 1, self._max_claim), lease_ms
@@ -153,7 +159,8 @@ class QueueRoutes:
     def nack(self, call: Call, name: str) -> Answer:
         body = decode(call.request, _NACK)
         self._check_seqs(body)
-        _check_range(body.delay_ms)
+        if body.delay_ms > U64_MAX:
+            raise _out_of_range()
         ticket = self._driver.engine.submit_nack(
             name, body.node, body.seqs, body.delay_ms, body.lease_ids
         )
@@ -168,7 +175,8 @@ class QueueRoutes:
     def extend(self, call: Call, name: str) -> Answer:
         body = decode(call.request, _EXTEND)
         self._check_seqs(body)
-        _check_range(body.lease_ms)
+        if body.lease_ms > U64_MAX:
+            raise _out_of_range()
         ticket = self._driver.engine.submit_extend(
             name, body.node, body.seqs, body.lease_ms, body.lease_ids
         )
@@ -179,12 +187,11 @@ class QueueRoutes:
             if desk is not None:
                 desk.note_extended(done.deadlines)
             deadlines = b",".join([b'"%d":%d' % pair for pair in done.deadlines.items()])
-            write_s, sync_s = self._log_times(name, waited)
             return Response(
                 _EXTENDED
                 % (
                     name.encode(), done.extended, _seqs(done.skipped), deadlines,
-                    (perf_counter() - call.began_s) * 1000, write_s * 1000, sync_s * 1000,
+                    (perf_counter() - call.began_s) * 1000, self._spent(name, waited),
                 )
             )  # fmt: skip
 
@@ -196,7 +203,8 @@ class QueueRoutes:
                 f"{len(body.seqs)} seqs; at most {self._max_claim} in one call",
                 limit="max_claim", max=self._max_claim,
             )  # fmt: skip
-        _check_range(*body.seqs)
+        if max(body.seqs) > U64_MAX:
+            raise _out_of_range()
 
     def _ended(self, call: Call, ticket: Ticket, answer: _Answering) -> Answer:
         if ticket.done:
@@ -214,33 +222,40 @@ class QueueRoutes:
     def _rendered(
         self, call: Call, name: str, verb: bytes, count: int, done: Acked | Nacked, waited: bool
     ) -> Response:
-        write_s, sync_s = self._log_times(name, waited)
         return Response(
             _SETTLED
             % (
                 name.encode(), verb, count, _seqs(done.skipped), done.ready, done.in_flight,
-                (perf_counter() - call.began_s) * 1000, write_s * 1000, sync_s * 1000,
+                (perf_counter() - call.began_s) * 1000, self._spent(name, waited),
             )
         )  # fmt: skip
 
-    def _log_times(self, name: str, waited: bool) -> tuple[float, float]:
-        """What the log took of the call that ends now; no sync counts for a class without one."""
+    def _spent(self, name: str, waited: bool) -> bytes:
+        """What the log took of the call that ends now: the same for all of its group."""
         if not waited:
-            return 0.0, 0.0
+            return _NOTHING_SPENT
         core = self._driver.engine.core
-        topic = core.by_name.get(name)
-        is_durable = topic is not None and topic.config.durable
-        return core.committer.write_s, core.committer.sync_s if is_durable else 0.0
+        write_s, sync_s = core.committer.write_s, core.committer.sync_s
+        if sync_s:
+            topic = core.by_name.get(name)
+            if topic is None or not topic.config.durable:
+                # A queue that does not wait for the disk may share the sync of one that does.
+                sync_s = 0.0
+        if (write_s, sync_s) != self._last:
+            self._last = (write_s, sync_s)
+            self._last_spent = _SPENT % (write_s * 1000, sync_s * 1000)
+        return self._last_spent
 
 
 def _respond(call: Call, answer: _Answering, ticket: Ticket) -> None:
     call.respond(response_to(ticket.error) if ticket.error is not None else answer(ticket, True))
 
 
-def _check_range(*values: int) -> None:
-    if max(values) > U64_MAX:
-        raise BadRequest("numbers must be from 0 to 2^64 - 1")
+def _out_of_range() -> BadRequest:
+    return BadRequest("numbers must be from 0 to 2^64 - 1")
 
 
-def _seqs(seqs: Iterable[int]) -> bytes:
+def _seqs(seqs: list[int]) -> bytes:
+    if not seqs:
+        return b"[]"
     return b"[%b]" % ",".join(map(str, seqs)).encode()
