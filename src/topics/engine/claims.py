@@ -7,8 +7,7 @@ proportion to what each claimant asked for, and what is left over goes round in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
-from operator import add
+from itertools import count, groupby
 
 from topics.engine import dead_letters, lease_frames
 from topics.engine.commit import Ticket
@@ -28,6 +27,8 @@ from topics.types import LEASE_MS_MAX, LEASE_MS_MIN, Payload, clamp
 Asked = tuple[str, int, int]
 # Seqs, wire objects, number of the first lease, deadline.
 Granted = tuple[list[int], list[bytes], int, int]
+# The last digits of a lease's number, which are never the only ones: it begins with a generation.
+_DIGITS = [b"%03x" % low for low in range(16**3)]
 # Jobs that one pass moves to the dead-letter topic.
 DOOMED_MAX = 1000
 
@@ -100,21 +101,29 @@ def _grant(
     """Leases what was picked; what each claimant gets."""
     wall_ms = core.clock.wall_ms()
     tries = picked.take(queue)
-    granted = []
+    granted: list[Granted] = []
     start = 0
     shares = _shares(queue, [most for _, most, _ in asked], len(picked.seqs))
-    for (node, _, lease_ms), share in zip(asked, shares, strict=True):
-        stop = start + share
-        seqs = picked.seqs[start:stop]
-        first, deadline = core.next_lease, wall_ms + lease_ms
-        if seqs:
-            core.next_lease += share
-            # A lease holds up to its deadline and has run out behind it.
-            queue.grant(node, seqs, first, now_ms + lease_ms + 1)
+    # Most ask for the same time: what depends on it alone is done once for all of those.
+    for lease_ms, group in groupby(zip(asked, shares, strict=True), _lease_ms):
+        together = [(node, share) for (node, _, _), share in group]
+        stop = start + sum([share for _, share in together])
+        seqs, first, deadline = picked.seqs[start:stop], core.next_lease, wall_ms + lease_ms
+        core.next_lease += len(seqs)
+        # A lease holds up to its deadline and has run out behind it.
+        queue.grant(together, seqs, first, now_ms + lease_ms + 1)
         pieces = _render(picked.raws[start:stop], tries[start:stop], first, deadline)
-        granted.append((seqs, pieces, first, deadline))
+        at = 0
+        for _, share in together:
+            end = at + share
+            granted.append((seqs[at:end], pieces[at:end], first + at, deadline))
+            at = end
         start = stop
     return granted
+
+
+def _lease_ms(pair: tuple[Asked, int]) -> int:
+    return pair[0][2]
 
 
 def _shares(queue: Queue, wanted: list[int], available: int) -> list[int]:
@@ -137,17 +146,25 @@ def _shares(queue: Queue, wanted: list[int], available: int) -> list[int]:
 
 def _render(raws: list[Payload], tries: list[int], first: int, deadline: int) -> list[bytes]:
     """The jobs as they are told: what is known of the lease in front of the record's own bytes."""
-    # Most are delivered for the first time: one formatting for all is a third of the work.
-    if not tries:
-        head = b'{"lease_id":"lease_%%x","deadline":%d,"deliveries":1,\0' % deadline
-        numbers: Sequence[int] = range(first, first + len(raws))
-    else:
-        head = b'{"lease_id":"lease_%%x","deadline":%d,"deliveries":%%d,\0' % deadline
-        firsts = [1] * (len(raws) - len(tries))
-        both = zip(range(first, first + len(raws)), [*tries, *firsts], strict=True)
-        numbers = [number for pair in both for number in pair]
-    heads = (head * len(raws) % (*numbers,)).split(b"\0")
-    return list(map(add, heads, raws))
+    pieces: list[bytes] = []
+    again = len(tries)
+    for number, (raw, deliveries) in enumerate(zip(raws, tries, strict=False), first):
+        head = b'{"lease_id":"lease_%x","deadline":%d,"deliveries":%d,' % (
+            number, deadline, deliveries,
+        )  # fmt: skip
+        pieces.append(head + raw)
+    # Most are delivered for the first time, under numbers that differ in their last digits only.
+    end = b'","deadline":%d,"deliveries":1,' % deadline
+    while again < len(raws):
+        high, low = divmod(first + again, len(_DIGITS))
+        begin = b'{"lease_id":"lease_%x' % high
+        some = raws[again : again + len(_DIGITS) - low]
+        pieces += [
+            b"".join((begin, digits, end, raw))
+            for digits, raw in zip(_DIGITS[low : low + len(some)], some, strict=True)
+        ]
+        again += len(some)
+    return pieces
 
 
 class Picked:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import repeat
+from itertools import chain, count, repeat
 
 from topics.types import SEQ_BASE
 
@@ -111,10 +111,14 @@ class Queue:
 
     # -- leases ------------------------------------------------------------------------------
 
-    def grant(self, node: str, seqs: Sequence[int], first: int, until: int) -> None:
-        """Leases jobs that nobody holds, under the numbers from `first` on."""
-        numbers = range(first, first + len(seqs))
-        self.leases.update(zip(seqs, zip(repeat(node), numbers, repeat(until)), strict=False))
+    def grant(
+        self, shares: Iterable[tuple[str, int]], seqs: Sequence[int], first: int, until: int
+    ) -> None:
+        """Leases jobs that nobody holds, to each node its share, under numbers from `first` on."""
+        if not seqs:
+            return
+        nodes = chain.from_iterable([repeat(node, share) for node, share in shares])
+        self.leases.update(zip(seqs, zip(nodes, count(first), repeat(until)), strict=False))
         self._put_due(until, seqs)
 
     def reclaim(self, seqs: Iterable[int]) -> dict[int, Lease]:
