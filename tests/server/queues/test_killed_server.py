@@ -46,6 +46,8 @@ def test_workers_of_a_server_killed_many_times_lose_nothing(
     tmp_path: Path, tally: Tally, deadline: float
 ) -> None:
     for turn in itertools.count():
-        ride(tmp_path / str(turn), tally, 20_000, kills=10, leases_durable=turn % 2 == 1)
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        ride(directory, tally, 20_000, kills=10, leases_durable=turn % 2 == 1)
         if time.monotonic() > deadline:
             return
