@@ -102,7 +102,8 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 def _parameter(given: Parameter) -> dict[str, Any]:
     return {
-        "name": given.name, "in": given.where, "required": False, "schema": given.schema,
+        "name": given.name, "in": given.where, "required": given.is_required,
+        "schema": given.schema,
         "description": given.about,
     }  # fmt: skip
 

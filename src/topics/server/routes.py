@@ -38,6 +38,7 @@ class Parameter:
     schema: dict[str, Any]
     about: str
     where: str = "query"
+    is_required: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

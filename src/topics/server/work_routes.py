@@ -38,7 +38,7 @@ class WorkRoutes:
                 summary="Open a stream that jobs are leased to and pushed on.",
                 parameters=(
                     Parameter("node", {"type": "string", "minLength": 1},
-                              "The worker; required."),
+                              "The worker; 128 bytes at most.", is_required=True),
                     Parameter("max", {**_U64, "default": 1},
                               "The most jobs that are under lease on this stream at a time."),
                     Parameter("lease_ms", _U64, "How long a lease lasts; the topic's by default."),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.server.queues.conftest import Queue
-from tests.support.servers import Client
+from tests.server.queues.conftest import Queue, jobs_of
+from tests.support.servers import Client, inside
 from topics.server.queue_shapes import AckAnswer, ClaimAnswer, ExtendAnswer, NackAnswer
 
 
@@ -73,6 +74,18 @@ def test_the_lease_is_the_topics_unless_the_claim_says_another(queue: Queue) -> 
 def test_max_is_clamped(queue: Queue, given: int, got: int) -> None:
     queue.fill(*range(1200))
     assert queue.done("claim", node="w", max=given)["count"] == got
+
+
+def test_the_operator_sets_how_many_jobs_a_call_may_name(tmp_path: Path) -> None:
+    with inside(tmp_path, TOPICS_MAX_CLAIM="3") as served, served.client() as client:
+        queue = Queue(client, "jobs").configure()
+        queue.fill(*range(10))
+        assert len(queue.claim("w", 9)) == 3
+        assert queue.call("ack", node="w", seqs=[1, 2, 3, 4]).code == "batch_too_large"
+        assert queue.ack("w", 1, 2, 3)["acked"] == 3
+        with queue.work("w", "max=9") as events:
+            jobs_of(events, 3)
+            assert queue.counts == (4, 3, 0)
 
 
 def test_deliveries_count_every_claim(queue: Queue) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.server.queues.conftest import Queue, jobs_of
-from tests.support.servers import Client
+from tests.support.servers import Client, Inside, Reply
 
 Beside = Callable[..., Future[Any]]
 Waiting = Callable[[Queue, int], None]
@@ -26,6 +28,47 @@ def test_without_a_window_the_first_one_takes_it_all(queue: Queue) -> None:
     queue.fill(*range(8))
     assert len(queue.claim("first", 8)) == 8
     assert queue.claim("second", 8) == []
+
+
+def in_one_turn(server: Inside, queue: Queue, count: int) -> list[Reply]:
+    """Claims of three that the server sees in the same turn of its loop."""
+    clients = [server.client() for _ in range(count)]
+    for client in clients:
+        assert client.get("/v0/health").status == 200
+    hold = threading.Event()
+    server.app.loop.call_soon_threadsafe(hold.wait, 5)
+    body = json.dumps({"node": "w", "max": 3})
+    for client in clients:
+        path = f"{queue.path}/claim"
+        client.connection.request("POST", path, body, {"Content-Type": "application/json"})
+    hold.set()
+    replies = []
+    for client in clients:
+        answer = client.connection.getresponse()
+        replies.append(Reply(answer.status, {}, answer.read()))
+        client.close()
+    return replies
+
+
+@pytest.mark.parametrize("leases_durable", [False, True])
+def test_claims_of_one_turn_get_what_each_would_alone(
+    queue: Queue, server: Inside, leases_durable: bool
+) -> None:
+    """Shared only where there is enough for all: the first one takes what it asked for."""
+    queue.configure(leases_durable=leases_durable)
+    queue.fill(*range(16))
+    answers = [reply.json for reply in in_one_turn(server, queue, 4)]
+    assert [answer["count"] for answer in answers] == [3, 3, 3, 3]
+    taken = [job["$seq"] for answer in answers for job in answer["claimed"]]
+    assert sorted(taken) == list(range(1, 13))
+    answers = [reply.json for reply in in_one_turn(server, queue, 3)]
+    assert sorted(answer["count"] for answer in answers) == [0, 1, 3]
+    assert queue.counts == (0, 16, 0)
+
+
+def test_claims_of_one_turn_fail_together(server: Inside, client: Client, topic: str) -> None:
+    replies = in_one_turn(server, Queue(client, topic), 3)
+    assert [(reply.status, reply.code) for reply in replies] == [(404, "topic_not_found")] * 3
 
 
 def test_a_cohort_shares_evenly(windowed: Queue, beside: Beside, waiting: Waiting) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -172,6 +174,17 @@ def test_a_disconnect_gives_jobs_back_at_once(queue: Queue, leases_durable: bool
     assert time.monotonic() - began_s < 5
     assert [(job["$seq"], job["deliveries"]) for job in jobs] == [(2, 2), (3, 2)]
     assert queue.counts == (0, 3, 0)
+
+
+def test_a_connection_that_breaks_gives_jobs_back_too(queue: Queue, server: Inside) -> None:
+    queue.configure(lease_ms=60_000)
+    queue.fill("a")
+    with queue.work("w") as events:
+        assert seqs(events, 1) == [1]
+        # No word of goodbye: the kernel resets the connection.
+        events.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    server.wait_until(lambda: queue.name not in server.app.desks.by_name)
+    assert queue.counts == (1, 0, 0)
 
 
 def test_what_was_finished_is_not_given_back(queue: Queue, server: Inside) -> None:
