@@ -9,8 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support import fault_kinds, summary
+
 PREFIX = "topics_"
 IMAGES = "topics_crash_images"
+SHARES = pytest.StashKey[float]()
 
 
 @pytest.fixture
@@ -35,58 +38,44 @@ def tally_images(record_property: Callable[[str, object], None]) -> Callable[[se
 
 
 @pytest.fixture
-def deadline() -> float:
-    """When a test of the long tier stops looking further (monotonic seconds)."""
+def deadline(request: pytest.FixtureRequest) -> float:
+    """When a test of the long tier stops looking further (monotonic seconds).
+
+    Its part of the minutes of all test processes, by its share among the tests that were asked for.
+    """
     minutes = float(os.environ.get("TOPICS_TEST_BUDGET_MIN", "10"))
-    # Several tests of the long tier share the budget, two at a time.
-    return time.monotonic() + minutes * 60 / 4
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    part = share_of(request.node) / request.config.stash[SHARES]
+    return time.monotonic() + minutes * 60 * workers * part
+
+
+def share_of(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("full")
+    return 0.0 if marker is None else float(marker.kwargs.get("share", 1))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[SHARES] = sum(map(share_of, items))
+    # The long tier last: its failures take minutes to come by.
+    items.sort(key=lambda item: share_of(item) > 0)
 
 
 @pytest.hookimpl
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     images: set[str] = set()
     totals: Counter[str] = Counter()
+    passed: set[str] = set()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", "") != "call":
                 continue
+            if report.passed:
+                passed.add(report.nodeid.rpartition("::")[2].partition("[")[0])
             for name, value in report.user_properties:
                 if name == IMAGES:
                     images.update(value.split())
                 elif name.startswith(PREFIX):
                     totals[name.removeprefix(PREFIX)] += value
-    if images:
-        terminalreporter.write_line(
-            f"crash sweep: {totals['workflows']} workflows, "
-            f"{totals['crash_points']} mutating calls, {len(images)} distinct crash states, "
-            f"{totals['recoveries']} recoveries, "
-            f"{totals['records_checked']} acknowledged records checked; acknowledged fsync records "
-            f"lost {totals['lost']}, deleted resurrected {totals['resurrected']}, "
-            f"unexplained holes {totals['unexplained']}, other broken promises {totals['other']}"
-        )
-    if totals["lease_histories"]:
-        terminalreporter.write_line(f"lease histories: {totals['lease_histories']} seeds")
-    if totals["io_error_cases"]:
-        terminalreporter.write_line(
-            f"I/O errors: {totals['io_error_cases']} cases over {totals['io_error_calls']} calls, "
-            f"{totals['io_errors_unknown']} unknown outcomes, "
-            f"{totals['io_errors_broken']} broken promises"
-        )
-    if totals["corruption_cases"]:
-        terminalreporter.write_line(
-            f"corruption: {totals['corruption_cases']} damaged images: "
-            f"{totals['corruption_refused']} refused, {totals['corruption_exact']} served exactly, "
-            f"{totals['corruption_torn']} taken for a torn end (only the last unmarked group)"
-        )
-    if totals["mutants"]:
-        terminalreporter.write_line(
-            f"planted bugs: {totals['mutants_caught']} of {totals['mutants']} caught"
-        )
-    if totals["queue_kills"]:
-        terminalreporter.write_line(
-            f"killed queues: {totals['queue_kills']} kills among 50 workers, "
-            f"{totals['queue_jobs']} jobs, {totals['queue_deliveries']} deliveries, "
-            f"{totals['queue_unanswered']} acknowledgements without an answer; "
-            f"jobs lost {totals['queue_lost']}, "
-            f"acknowledged and delivered again {totals['queue_redelivered']}"
-        )
+    for line in summary.lines(totals, len(images), fault_kinds.exercised(passed)):
+        terminalreporter.write_line(line)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -352,9 +354,13 @@ class Sweep:
         random_plans: int = 0,
         nested_every: int = 0,
         stop_at_first: bool = False,
+        until_s: float = math.inf,
     ) -> None:
         self.plans = plans
         self.every = every
+        # Which of the calls between two that are crashed, and when to leave the rest alone.
+        self.offset = 0
+        self.until_s = until_s
         self.kills = kills
         self.random_plans = random_plans
         self.nested_every = nested_every
@@ -371,7 +377,7 @@ class Sweep:
     def observe(self, run: Run, operation: str, path: str) -> None:
         self.points += 1
         self.calls[operation] = self.calls.get(operation, 0) + 1
-        if self.points % self.every:
+        if self.points % self.every != self.offset or time.monotonic() > self.until_s:
             return
         where = f"before {operation} of {path}, step {run.step}, point {self.points}"
         extra = [CrashPlan.random(self.points * 31 + n) for n in range(self.random_plans)]
@@ -418,6 +424,15 @@ class Sweep:
             run.step += 1
             self.observe(run, "end", "")
         self.require_clean()
+
+    def run_in_passes(self, workflow: Callable[[Run], None], settings: Settings) -> None:
+        """Crashes before every call in the end; when time runs out, before some all over it."""
+        offsets = random.Random(self.every).sample(range(self.every), self.every)
+        for self.offset in offsets:
+            if time.monotonic() > self.until_s:
+                break
+            self.points = 0
+            self.run(workflow, settings)
 
     def require_clean(self) -> None:
         if self.failures:

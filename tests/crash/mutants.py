@@ -22,6 +22,8 @@ class Mutant:
     is_quick: bool = True
     # The part of the suites that has to find it.
     area: str = "log"
+    # The workflow that is most about it.
+    first: str = ""
 
 
 MUTANTS = (
@@ -43,12 +45,12 @@ MUTANTS = (
     Mutant(
         "log trimmed one file too far", "engine/trimming.py",
         "number < older.positions[shard]", "number <= newest.positions[shard]",
-        is_quick=False,
+        is_quick=False, first="checkpoints",
     ),
     Mutant(
         "log trimmed as if one snapshot were enough", "engine/trimming.py",
         "number < older.positions[shard]", "number < newest.positions[shard]",
-        is_quick=False,
+        is_quick=False, first="checkpoints",
     ),
     Mutant(
         "hot segment unlinked before its cold table stands", "engine/relocation.py",
@@ -56,7 +58,7 @@ MUTANTS = (
         "    data.fs.unlink(path)\n    data.fs.sync_dir(data.segments)\n"
         "    cold.write(data.fs, data.segments, held.info, flags)\n"
         "    data.fs.open(path, create=True).close()\n",
-        is_quick=False,
+        is_quick=False, first="relocation",
     ),
     Mutant(
         "tombstone dropped", "engine/reading.py",
@@ -96,7 +98,7 @@ MUTANTS = (
     Mutant(
         "segment not synced", "storage/segment.py",
         "        self._file.sync()\n        self._file.close()", "        self._file.close()",
-        is_quick=False,
+        is_quick=False, first="checkpoints",
     ),
     Mutant(
         "failed sync tried again", "storage/wal.py",
@@ -108,7 +110,7 @@ MUTANTS = (
     Mutant(
         "delete flags not written before the log is trimmed", "engine/checkpoint.py",
         "        if segment.unflagged:\n", "        if segment.unflagged and False:\n",
-        is_quick=False,
+        is_quick=False, first="delete_after_seal",
     ),
     Mutant(
         "idempotency key not replayed", "engine/replay.py",
@@ -126,39 +128,49 @@ MUTANTS = (
         "mark ahead of the sync", "storage/wal.py",
         "            synced_upto=self.synced.offset,\n",
         "            synced_upto=self.offset + 512,\n",
-        is_quick=False,
+        is_quick=False, first="restarts",
     ),
     Mutant(
         "drop acknowledged before it is durable", "engine/catalog.py",
         "Op(topic, frames.DROP, nothing, gated=True, ticket=ticket)",
         "Op(topic, frames.DROP, nothing, gated=False, ticket=ticket)",
-        is_quick=False,
+        is_quick=False, first="drop_and_recreate",
     ),
     Mutant(
         "config not replayed", "engine/replay.py",
         "    topic.config, topic.config_version = frame.config, frame.version\n", "",
-        is_quick=False,
+        is_quick=False, first="configure",
     ),
     Mutant(
         "promotion without what was removed meanwhile", "engine/promotion.py",
         "*(self._amendments() if is_last else ())]:", "]:",
-        is_quick=False,
+        is_quick=False, first="sliced_promotion",
+    ),
+    Mutant(
+        "caps of an ephemeral time replayed", "engine/replay.py",
+        "    if was_resident and topic.durability == \"ephemeral\":\n", "    if False:\n",
+        is_quick=False, first="promotion",
+    ),
+    Mutant(
+        "rows from before a promotion believed", "engine/inventory.py",
+        "    is_own = held.number >= topic.segments_from\n", "    is_own = True\n",
+        is_quick=False, first="promotion",
     ),
     Mutant(
         "segment removed while the older snapshot needs it", "engine/trimming.py",
         "        if number not in needed and number in core.segments.garbage:",
         "        if number in core.segments.garbage:",
-        is_quick=False,
+        is_quick=False, first="drop_and_recreate",
     ),
     Mutant(
         "keys of unfinished writes in the snapshot", "engine/checkpoint.py",
         "if key[1] + key[2] - 1 <= topic.head]", "if key[1]]",
-        is_quick=False,
+        is_quick=False, first="sliced_checkpoint",
     ),
     Mutant(
         "segment forgets deletes made before it was written", "engine/checkpoint.py",
         "first=first, dead=dead)", "first=first, dead=None)",
-        is_quick=False,
+        is_quick=False, first="delete_before_seal",
     ),
     Mutant(
         "claim handed out before it is durable", "engine/lease_frames.py",

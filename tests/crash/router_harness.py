@@ -9,6 +9,9 @@ destination's class allows it, and then as a crash hole.
 from __future__ import annotations
 
 import dataclasses
+import math
+import random
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -225,9 +228,13 @@ def records_of(engine: Engine, topic: str) -> list[Record]:
 class RouterSweep:
     """Crashes a workflow before each mutating call, in several ways, and checks what is left."""
 
-    def __init__(self, plans: Sequence[CrashPlan], *, every: int = 1) -> None:
+    def __init__(
+        self, plans: Sequence[CrashPlan], *, every: int = 1, until_s: float = math.inf
+    ) -> None:
         self.plans = plans
         self.every = every
+        self.offset = 0
+        self.until_s = until_s
         self.points = 0
         self.checks = 0
         self.failures: list[str] = []
@@ -244,9 +251,18 @@ class RouterSweep:
         if self.failures:
             raise Violation("\n".join(self.failures))
 
+    def run_in_passes(self, workflow: Callable[[RouterRun], None], settings: Settings) -> None:
+        """Crashes before every call in the end; when time runs out, before some all over it."""
+        offsets = random.Random(self.every).sample(range(self.every), self.every)
+        for self.offset in offsets:
+            if time.monotonic() > self.until_s:
+                break
+            self.points = 0
+            self.run(workflow, settings)
+
     def _observe(self, run: RouterRun, operation: str, path: str) -> None:
         self.points += 1
-        if self.points % self.every:
+        if self.points % self.every != self.offset or time.monotonic() > self.until_s:
             return
         where = f"before {operation} of {path}, point {self.points}"
         for plan in self.plans:

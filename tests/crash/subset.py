@@ -1,6 +1,6 @@
 """An ordinary part of the crash and I/O-error suites, for a product that may have a bug in it.
 
-`python -m tests.crash.subset SECONDS AREA` exits 0 when nothing was found, 3 when something was.
+`python -m tests.crash.subset SECONDS AREA FIRST` exits 0 when nothing was found, 3 when something was.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ PLANS = [
 ]  # fmt: skip
 
 
-def search(seconds: float) -> str | None:
-    """What was found first, or None."""
+def search(seconds: float, first: str) -> str | None:
+    """What was found first, or None; begins with the workflow `first` if that is one."""
     stop = time.monotonic() + seconds
     try:
         faults = list(cases(211))
         check_fallback()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    for turn, name in enumerate(ORDER):
+    for turn, name in enumerate(sorted(ORDER, key=lambda name: name != first)):
         workflow, settings = WORKFLOWS[name]
-        sweep = Sweep(PLANS, stop_at_first=True)
+        sweep = Sweep(PLANS, stop_at_first=True, until_s=stop)
         try:
             sweep.run(workflow, settings)
             for fault in faults[turn :: len(ORDER)]:
@@ -55,10 +55,10 @@ def search(seconds: float) -> str | None:
     return None
 
 
-def search_queues(seconds: float) -> str | None:
+def search_queues(seconds: float, first: str) -> str | None:
     stop = time.monotonic() + seconds
     plans = [plan for plan in PLANS if plan.name == "lose-all"]
-    for name in QUEUES:
+    for name in sorted(QUEUES, key=lambda name: name != first):
         try:
             QueueSweep(plans, random_plans=3).run(*QUEUE_WORKFLOWS[name])
             for seed in range(10):
@@ -73,6 +73,6 @@ def search_queues(seconds: float) -> str | None:
 
 if __name__ == "__main__":
     look = search_queues if sys.argv[2] == "queue" else search
-    found = look(float(sys.argv[1]))
+    found = look(float(sys.argv[1]), sys.argv[3])
     print(found)
     sys.exit(FOUND if found else 0)

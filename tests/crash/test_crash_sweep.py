@@ -47,10 +47,14 @@ def swept(
     tally_images: Callable[[set[str]], None],
     *,
     seed: int = 1,
+    in_passes: bool = False,
 ) -> None:
     """Runs a sweep and counts what it did and found, also when it fails."""
     try:
-        sweep.run(workflow, settings, seed=seed)
+        if in_passes:
+            sweep.run_in_passes(workflow, settings)
+        else:
+            sweep.run(workflow, settings, seed=seed)
     except Exception as error:
         found = sweep.failures or [f"{type(error).__name__}: {error}"]
         tally(**Counter(map(kind_of, found)))
@@ -92,15 +96,18 @@ def test_a_history_that_failed_before_passes(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_random_histories_keep_every_promise() -> None:
+def test_random_histories_keep_every_promise(tally: Tally) -> None:
     for seed in range(10_000, 10_060):
         run_history(seed, 60)
+    tally(histories=60)
 
 
-@pytest.mark.full
+@pytest.mark.full(share=6)
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("part", range(2))
-def test_very_many_random_histories_keep_every_promise(part: int, deadline: float) -> None:
+def test_very_many_random_histories_keep_every_promise(
+    part: int, deadline: float, tally: Tally
+) -> None:
     seed = 20_000 + part
     failed: list[str] = []
     while time.monotonic() < deadline:
@@ -111,7 +118,7 @@ def test_very_many_random_histories_keep_every_promise(part: int, deadline: floa
             (SEEDS / f"history-{seed}.json").write_text(kept)
             failed.append(f"seed {seed}: {error}"[:2000])
         seed += 2
-    print(f"random histories: {(seed - 20_000) // 2} seeds in part {part}")
+    tally(histories=(seed - 20_000) // 2, histories_failed=len(failed))
     assert not failed, "\n".join(failed)
 
 
@@ -126,28 +133,27 @@ def run_history(seed: int, length: int) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_crash_anywhere_in_any_way(
-    name: str, tally: Tally, tally_images: Callable[[set[str]], None]
+    name: str, deadline: float, tally: Tally, tally_images: Callable[[set[str]], None]
 ) -> None:
     """All plans, random ones too, and crashes inside the recovery of crashes."""
     workflow, settings = WORKFLOWS[name]
-    sweep = Sweep(CrashPlan.standard(), random_plans=4, nested_every=25)
-    swept(sweep, workflow, settings, tally, tally_images)
+    sweep = Sweep(CrashPlan.standard(), every=16, random_plans=4, nested_every=25, until_s=deadline)
+    swept(sweep, workflow, settings, tally, tally_images, in_passes=True)
 
 
-@pytest.mark.full
+@pytest.mark.full(share=8)
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("part", range(2))
 def test_a_crash_anywhere_in_random_workloads(
     part: int, deadline: float, tally: Tally, tally_images: Callable[[set[str]], None]
 ) -> None:
     """As many seeds as the time allows; a failing one is written to tests/seeds."""
-    done = 0
     seed = part
     failed: list[str] = []
     while time.monotonic() < deadline:
         sweep = Sweep(
             random.Random(seed).sample(CrashPlan.standard(), 5),
-            random_plans=2, every=1 + seed % 3, nested_every=60,
+            random_plans=2, every=1 + seed % 3, nested_every=60, until_s=deadline,
         )  # fmt: skip
         try:
             workflow = random_workflow(seed, 10 + seed % 30)
@@ -155,9 +161,8 @@ def test_a_crash_anywhere_in_random_workloads(
         except Exception as error:
             (SEEDS / f"sweep-{seed}.json").write_text(json.dumps({"seed": seed}) + "\n")
             failed.append(f"seed {seed}: {error}"[:2000])
-        done += 1
         seed += 2
-    print(f"random workloads: {done} seeds")
+    tally(workloads=seed // 2, workloads_failed=len(failed))
     assert not failed, "\n".join(failed)
 
 

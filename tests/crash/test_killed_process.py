@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,8 @@ from topics.engine.engine import Engine
 from topics.settings import Settings
 
 SETTINGS = Settings(wal_file_bytes=256 * 1024, wal_reserve_bytes=8192, gc_freeze=False)
+
+Tally = Callable[..., None]
 
 IDLE = """
 import sys, time
@@ -79,27 +85,66 @@ def test_100_idle_topics_killed_raise_no_tombstone(tmp_path: Path) -> None:
         assert tombstones == 0
 
 
-@pytest.mark.slow
-def test_a_process_killed_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """Five kills in a row, in every class that writes: the page cache outlives the process."""
-    acknowledged: dict[str, dict[int, int]] = {"fsync": {}, "disk": {}, "memory": {}}
-    for turn in range(5):
-        process = start(BUSY, str(tmp_path / "data"), str(turn))
-        time.sleep(0.8 + 0.1 * turn)
+class Killed:
+    """A data directory whose writer is killed again and again, and what it had acknowledged."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.kills = 0
+        self.acknowledged: dict[str, dict[int, int]] = {"fsync": {}, "disk": {}, "memory": {}}
+
+    def turn(self, seconds: float) -> None:
+        process = start(BUSY, str(self.directory), str(self.kills))
+        time.sleep(seconds)
         for line in kill(process).splitlines():
             parts = line.split()
             if len(parts) == 3:
-                acknowledged[parts[0]][int(parts[1])] = int(parts[2])
-    total = sum(map(len, acknowledged.values()))
-    assert total > 100, "the load was none"
-    with Engine.open(str(tmp_path / "data"), settings=SETTINGS) as engine:
-        for name, written in acknowledged.items():
-            found: dict[int, int] = {}
-            cursor = 0
-            while cursor < engine.state(name).head_seq:
-                page = engine.diff(name, from_seq=cursor, limit=1000)
-                assert page.tombstone is None, page.tombstone
-                found.update({record.seq: record.value for record in page.records})
-                cursor = page.next_from_seq
-            for seq, number in written.items():
-                assert found.get(seq) == number, f"{name}: {seq} reads {found.get(seq)}"
+                self.acknowledged[parts[0]][int(parts[1])] = int(parts[2])
+        self.kills += 1
+
+    def check(self) -> int:
+        """How many acknowledged records there were; all of them must be there."""
+        with Engine.open(str(self.directory), settings=SETTINGS) as engine:
+            for name, written in self.acknowledged.items():
+                if not written:
+                    continue
+                found: dict[int, int] = {}
+                cursor = 0
+                while cursor < engine.state(name).head_seq:
+                    page = engine.diff(name, from_seq=cursor, limit=1000)
+                    assert page.tombstone is None, page.tombstone
+                    found.update({record.seq: record.value for record in page.records})
+                    cursor = page.next_from_seq
+                for seq, number in written.items():
+                    assert found.get(seq) == number, f"{name}: {seq} reads {found.get(seq)}"
+        return sum(map(len, self.acknowledged.values()))
+
+
+@pytest.mark.slow
+def test_a_process_killed_under_load_loses_nothing_acknowledged(
+    tmp_path: Path, tally: Tally
+) -> None:
+    """Five kills in a row, in every class that writes: the page cache outlives the process."""
+    killed = Killed(tmp_path / "data")
+    for turn in range(5):
+        killed.turn(0.8 + 0.1 * turn)
+    records = killed.check()
+    assert records > 100, "the load was none"
+    tally(kills=killed.kills, kill_records=records)
+
+
+@pytest.mark.full(share=4)
+@pytest.mark.timeout(0)
+def test_a_process_killed_very_often_loses_nothing_acknowledged(
+    tmp_path: Path, deadline: float, tally: Tally
+) -> None:
+    """Ten kills to a directory, at any time after its start, recovery included."""
+    draw = random.Random(1)
+    for number in itertools.count():
+        if time.monotonic() > deadline:
+            break
+        killed = Killed(tmp_path / str(number))
+        for _ in range(10):
+            killed.turn(draw.uniform(0.3, 1.5))
+        tally(kills=killed.kills, kill_records=killed.check())
+        shutil.rmtree(killed.directory)

@@ -149,9 +149,9 @@ def test_a_crash_anywhere_keeps_routers_true(name: str, tally: Callable[..., Non
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_crash_anywhere_in_any_way_keeps_routers_true(
-    name: str, tally: Callable[..., None]
+    name: str, deadline: float, tally: Callable[..., None]
 ) -> None:
     workflow, settings = WORKFLOWS[name]
-    sweep = RouterSweep(CrashPlan.standard())
-    sweep.run(workflow, settings)
+    sweep = RouterSweep(CrashPlan.standard(), every=16, until_s=deadline)
+    sweep.run_in_passes(workflow, settings)
     tally(workflows=1, crash_points=sweep.points, recoveries=sweep.checks)

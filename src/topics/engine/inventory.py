@@ -21,6 +21,7 @@ from topics.storage.fs import join, opened
 from topics.storage.segment import DEAD, FileBytes, Row
 from topics.storage.snapshot import Snapshot, TopicRecord
 
+FLAGS = bytes((0, DEAD))
 # A block of a segment, with its delete flags.
 Held = tuple[Segment, Row, bytes]
 # What to do about seqs that no segment holds.
@@ -111,6 +112,13 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
     rows: dict[int, list[Held]] = defaultdict(list)
     for number in taken.segments:
         held, flags = open_segment(core, number)
+        if flags.translate(None, FLAGS):
+            # A write of one byte lands or does not: only rot leaves a third value.
+            raise CorruptData(
+                f"segment {number}: a delete flag is neither set nor clear; nothing was changed. "
+                "Restore it from a backup, or run `topics repair --accept-loss`.",
+                segment=number,
+            )
         core.routers.segments.append(held)
         for row in held.info.rows:
             dead = flags[row.flag_at : row.flag_at + row.count]

@@ -40,7 +40,7 @@ def test_workers_of_a_killed_server_lose_nothing(
     ride(tmp_path, tally, jobs=3000, kills=3, leases_durable=leases_durable)
 
 
-@pytest.mark.full
+@pytest.mark.full(share=4)
 @pytest.mark.timeout(0)
 def test_workers_of_a_server_killed_many_times_lose_nothing(
     tmp_path: Path, tally: Tally, deadline: float

@@ -1,0 +1,59 @@
+"""The lines that sum up the suites: what was covered, and what was found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tests.support.fault_kinds import KINDS
+
+
+def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[str]:
+    if images:
+        yield (
+            f"crash sweep: {totals['workflows']} workflows, "
+            f"{totals['crash_points']} mutating calls, {images} distinct crash states, "
+            f"{totals['recoveries']} recoveries, "
+            f"{totals['records_checked']} acknowledged records checked; acknowledged fsync records "
+            f"lost {totals['lost']}, deleted resurrected {totals['resurrected']}, "
+            f"unexplained holes {totals['unexplained']}, other broken promises {totals['other']}"
+        )
+    if totals["histories"] or totals["predicted"]:
+        yield (
+            f"seeds: {totals['histories']} random histories ({totals['histories_failed']} failed), "
+            f"{totals['workloads']} random workloads crashed everywhere "
+            f"({totals['workloads_failed']} failed), {totals['predicted']} histories of the state "
+            f"machine ({totals['predicted_failed']} seeds failed)"
+        )
+    if totals["lease_histories"]:
+        yield f"lease histories: {totals['lease_histories']} seeds"
+    if totals["io_error_cases"]:
+        yield (
+            f"I/O errors: {totals['io_error_cases']} of {totals['io_error_cases_all']} cases over "
+            f"{totals['io_error_calls']} calls, {totals['io_errors_unknown']} unknown outcomes, "
+            f"{totals['io_errors_broken']} broken promises"
+        )
+    if totals["corruption_cases"]:
+        yield (
+            f"corruption: {totals['corruption_cases']} damaged images: "
+            f"{totals['corruption_refused']} refused, {totals['corruption_exact']} served exactly, "
+            f"{totals['corruption_torn']} taken for a torn end (only the last unmarked group)"
+        )
+    if totals["kills"]:
+        yield (
+            f"killed processes: {totals['kills']} kills, {totals['kill_records']} acknowledged "
+            f"records checked, all there"
+        )
+    if totals["queue_kills"]:
+        yield (
+            f"killed queues: {totals['queue_kills']} kills among 50 workers, "
+            f"{totals['queue_jobs']} jobs, {totals['queue_deliveries']} deliveries, "
+            f"{totals['queue_unanswered']} acknowledgements without an answer; "
+            f"jobs lost {totals['queue_lost']}, "
+            f"acknowledged and delivered again {totals['queue_redelivered']}"
+        )
+    if totals["mutants"]:
+        yield f"planted bugs: {totals['mutants_caught']} of {totals['mutants']} caught"
+    if images and kinds:
+        missing = sorted(KINDS.keys() - set(kinds))
+        yield f"fault kinds: {len(kinds)} of {len(KINDS)} exercised; not: {', '.join(missing)}"
