@@ -95,8 +95,11 @@ class Killed:
 
     def turn(self, seconds: float) -> None:
         process = start(BUSY, str(self.directory), str(self.kills))
+        assert process.stdout is not None
+        # Now and then before it has come up.
+        first = process.stdout.readline() if self.kills % 4 else ""
         time.sleep(seconds)
-        for line in kill(process).splitlines():
+        for line in [first, *kill(process).splitlines()]:
             parts = line.split()
             if len(parts) == 3:
                 self.acknowledged[parts[0]][int(parts[1])] = int(parts[2])
