@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
+from tests.crash.pace import Pace
 from topics.engine.engine import Engine
 from topics.engine.write import request_of
 from topics.errors import DiskFull, OutcomeUnknown, Poisoned, TopicsError
@@ -357,10 +357,7 @@ class Sweep:
         until_s: float = math.inf,
     ) -> None:
         self.plans = plans
-        self.every = every
-        # Which of the calls between two that are crashed, and when to leave the rest alone.
-        self.offset = 0
-        self.until_s = until_s
+        self.pace = Pace(every, until_s)
         self.kills = kills
         self.random_plans = random_plans
         self.nested_every = nested_every
@@ -377,7 +374,7 @@ class Sweep:
     def observe(self, run: Run, operation: str, path: str) -> None:
         self.points += 1
         self.calls[operation] = self.calls.get(operation, 0) + 1
-        if self.points % self.every != self.offset or time.monotonic() > self.until_s:
+        if self.pace.leaves_out(self.points):
             return
         where = f"before {operation} of {path}, step {run.step}, point {self.points}"
         extra = [CrashPlan.random(self.points * 31 + n) for n in range(self.random_plans)]
@@ -426,11 +423,7 @@ class Sweep:
         self.require_clean()
 
     def run_in_passes(self, workflow: Callable[[Run], None], settings: Settings) -> None:
-        """Crashes before every call in the end; when time runs out, before some all over it."""
-        offsets = random.Random(self.every).sample(range(self.every), self.every)
-        for self.offset in offsets:
-            if time.monotonic() > self.until_s:
-                break
+        for _ in self.pace.passes():
             self.points = 0
             self.run(workflow, settings)
 

@@ -8,10 +8,12 @@ only when somebody acknowledged or deleted it.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 
 from tests.crash.harness import LOSE_ALL, ROOT, deterministic
 from tests.crash.lease_model import Job, LeaseModel
+from tests.crash.pace import Pace
 from tests.crash.queue_harness import QueueRun
 from topics.engine.engine import Engine
 from topics.engine.queue_values import lease_id
@@ -52,10 +54,15 @@ def job_in(run: QueueRun, seq: int) -> Job:
 
 class QueueSweep:
     def __init__(
-        self, plans: Sequence[CrashPlan], *, every: int = 1, random_plans: int = 0
+        self,
+        plans: Sequence[CrashPlan],
+        *,
+        every: int = 1,
+        random_plans: int = 0,
+        until_s: float = math.inf,
     ) -> None:
         self.plans = plans
-        self.every = every
+        self.pace = Pace(every, until_s)
         self.random_plans = random_plans
         self.points = 0
         self.checks = 0
@@ -72,12 +79,17 @@ class QueueSweep:
         if self.failures:
             raise Violation("\n".join(self.failures))
 
+    def run_in_passes(self, new: Callable[[], QueueRun], steps: Sequence[Step]) -> None:
+        for _ in self.pace.passes():
+            self.points = 0
+            self.run(new, steps)
+
     def _step(self, run: QueueRun, number: int, step: Step) -> None:
         taken: list[tuple[str, Ending, FakeDisk]] = []
 
         def cut(_index: int, call: str, path: str) -> None:
             self.points += 1
-            if self.points % self.every:
+            if self.pace.leaves_out(self.points):
                 return
             extra = [CrashPlan.random(self.points * 31 + n) for n in range(self.random_plans)]
             for plan in (*self.plans, *extra):

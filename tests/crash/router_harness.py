@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
-import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, deterministic
+from tests.crash.pace import Pace
 from topics.engine.check import check
 from topics.engine.engine import Engine
 from topics.settings import Settings
@@ -232,9 +231,7 @@ class RouterSweep:
         self, plans: Sequence[CrashPlan], *, every: int = 1, until_s: float = math.inf
     ) -> None:
         self.plans = plans
-        self.every = every
-        self.offset = 0
-        self.until_s = until_s
+        self.pace = Pace(every, until_s)
         self.points = 0
         self.checks = 0
         self.failures: list[str] = []
@@ -252,17 +249,13 @@ class RouterSweep:
             raise Violation("\n".join(self.failures))
 
     def run_in_passes(self, workflow: Callable[[RouterRun], None], settings: Settings) -> None:
-        """Crashes before every call in the end; when time runs out, before some all over it."""
-        offsets = random.Random(self.every).sample(range(self.every), self.every)
-        for self.offset in offsets:
-            if time.monotonic() > self.until_s:
-                break
+        for _ in self.pace.passes():
             self.points = 0
             self.run(workflow, settings)
 
     def _observe(self, run: RouterRun, operation: str, path: str) -> None:
         self.points += 1
-        if self.points % self.every != self.offset or time.monotonic() > self.until_s:
+        if self.pace.leaves_out(self.points):
             return
         where = f"before {operation} of {path}, point {self.points}"
         for plan in self.plans:

@@ -1,6 +1,7 @@
 """An ordinary part of the crash and I/O-error suites, for a product that may have a bug in it.
 
-`python -m tests.crash.subset SECONDS AREA FIRST` exits 0 when nothing was found, 3 when something was.
+`python -m tests.crash.subset SECONDS AREA FIRST` exits 0 when nothing was found, 3 when something
+was. FIRST is the workflow to begin with.
 """
 
 from __future__ import annotations
