@@ -131,6 +131,23 @@ def test_a_delete_by_tag_that_may_not_wait_says_that_it_would() -> None:
     assert world.engine.delete("t", match="x").deleted == 7
 
 
+def test_a_router_that_is_behind_forwards_what_is_cold_by_now() -> None:
+    """It says what it waits for, makes headway with any cache, and copies everything in order."""
+    world = cold_world()
+    world.engine.put_topic("t", {"durability": "fsync"})
+    for n in range(3):
+        world.engine.append("t", [{"data": [n, m]} for m in range(5)])
+        world.engine.checkpoint()
+    world.engine.submit_router("r", {"source": "t", "dest": "u", "from_seq": 0})
+    world.engine.sync()
+    with pytest.raises(ColdMiss):
+        world.engine.forward_now()
+    while world.engine.maintain(1.0) or world.engine.router("r").place.cursor < 15:
+        world.engine.sync()
+    expected = [[n, m] for n in range(3) for m in range(5)]
+    assert [record.value for record in world.engine.diff("u").records] == expected
+
+
 def test_a_cold_segment_without_live_records_is_removed() -> None:
     """Reclaim drops whole segments in either tier."""
     world = cold_world()

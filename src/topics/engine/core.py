@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from topics.clock import Clock
@@ -170,14 +169,15 @@ class Core:
             while topic.untagged and not topic.dropped:
                 block = topic.untagged[-1]
                 if not block.is_ghost and self.segments.columns_or_none(block) is None:
-                    found: list[Columns] = []
-                    yield from self.in_background(partial(self._fetch, block, found))
-                    self.segments.admit(block, found[0])
+                    yield from self.bring(block)
                 next(self.index_tags(topic), None)
                 yield
 
-    def _fetch(self, block: Block, found: list[Columns]) -> None:
-        found.extend(self.segments.fetch([block]))
+    def bring(self, block: Block) -> Iterator[None]:
+        """Fetches a cold block beside the caller; raises what the store raised."""
+        found: list[Columns] = []
+        yield from self.in_background(lambda: found.extend(self.segments.fetch([block])))
+        self.segments.admit(block, found[0])
 
     # -- routers -----------------------------------------------------------------------------
 

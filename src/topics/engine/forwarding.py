@@ -18,6 +18,7 @@ from topics.engine.core import Core
 from topics.engine.planning import Piece, Plan, plan
 from topics.engine.router_frames import MapFrame, Place
 from topics.engine.routers import Router, Source
+from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import Throttled, TopicFull
 from topics.storage import columns as columns_codec
@@ -30,9 +31,13 @@ BACKOFF_MIN_S, BACKOFF_MAX_S = 0.01, 1.0
 
 
 def forward(core: Core) -> bool:
-    """Forwards a bounded piece for each router that has one; True when there is more at once."""
+    """Forwards a bounded piece for each router that has one; True when there is more at once.
+
+    Raises ColdMiss, after the others had their turn, for a router whose records are out of reach.
+    """
     routers = core.routers
     more = False
+    missed: ColdMiss | None = None
     for topic_id in list(routers.dirty):
         source, topic = routers.sources.get(topic_id), core.by_id.get(topic_id)
         del routers.dirty[topic_id]
@@ -41,10 +46,15 @@ def forward(core: Core) -> bool:
         core.expire(topic)
         upto = _durable_upto(core, topic, source)
         for router in list(source.routers):
-            more = _forward_one(core, router, source, upto) or more
+            try:
+                more = _forward_one(core, router, source, upto) or more
+            except ColdMiss as miss:
+                missed = miss
         if any(router.ahead.cursor < topic.head for router in source.routers):
             routers.dirty[topic_id] = None
     core.committer.flush()
+    if missed is not None:
+        raise missed
     return more
 
 

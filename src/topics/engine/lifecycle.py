@@ -206,8 +206,11 @@ class Lifecycle:
         self._guard(run)
         return more
 
-    def forward(self) -> bool:
-        """Forwards a piece for each router that has one; True when there is more at once."""
+    def forward_now(self) -> bool:
+        """Forwards a piece for each router that has one; True when there is more at once.
+
+        Raises ColdMiss for what has to be fetched first.
+        """
         more = False
 
         def run() -> None:

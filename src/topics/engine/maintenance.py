@@ -8,10 +8,12 @@ from collections.abc import Generator, Iterator
 from functools import partial
 
 from topics.engine import background, ceilings, forwarding, promotion, relocation
+from topics.engine.block import Block
 from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.deletes import is_live
+from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import DiskFull, Poisoned, StorageError, TopicsError
 from topics.storage import frames
@@ -20,6 +22,7 @@ from topics.storage.wal import FULL
 IDLE_MARK_S = 1.0
 TICK_S = 0.05
 FOLD_KEYS = 2000
+STORE_RETRY_S = 1.0
 
 
 class Maintenance:
@@ -30,6 +33,8 @@ class Maintenance:
         self._checkpoint_s = core.clock.monotonic_s()
         self._tick_s = 0.0
         self._synced_s = 0.0
+        # When a router's record is next asked of the cold store.
+        self._store_retry_s = 0.0
 
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
@@ -51,7 +56,7 @@ class Maintenance:
         if self._running is None and core.promotions:
             self._running = promotion.slices(core)
         stop_s = now_s + budget_s
-        more = bool(core.routers.dirty) and forwarding.forward(core)
+        more = bool(core.routers.dirty) and self._forward(now_s)
         while self._running is not None:
             try:
                 next(self._running)
@@ -66,6 +71,21 @@ class Maintenance:
             if core.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
         return self._running is not None or bool(core.promotions) or more
+
+    def _forward(self, now_s: float) -> bool:
+        """Forwards for the routers, and fetches what one of them misses when nothing else runs."""
+        try:
+            return forwarding.forward(self.core)
+        except ColdMiss as miss:
+            if self._running is None and now_s >= self._store_retry_s:
+                self._running = self._bring(miss.ahead[0])
+            return False
+
+    def _bring(self, block: Block) -> Iterator[None]:
+        # Until it has worked: an outage is told once in a while, not every time.
+        self._store_retry_s = self.core.clock.monotonic_s() + STORE_RETRY_S
+        yield from self.core.bring(block)
+        self._store_retry_s = 0.0
 
     def _failed(self, error: OSError) -> TopicsError:
         """What was under way is abandoned; the log has all of it, so it can begin again later."""

@@ -12,6 +12,7 @@ from topics.engine.core import Core
 from topics.engine.derive import RouterStamp, copies
 from topics.engine.router_frames import Run
 from topics.engine.routers import Router
+from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.engine.write import ROUTER_META
 from topics.errors import TopicFull
@@ -45,7 +46,10 @@ class Plan:
 
 
 def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
-    """Looks at up to RECORDS_MAX source records. Raises TopicFull when not even one has room."""
+    """Looks at up to RECORDS_MAX source records.
+
+    Raises TopicFull when not even one has room, ColdMiss when not even one is within reach.
+    """
     source, dest = router.source, router.dest
     found = Plan(router.ahead.cursor)
     looks = RECORDS_MAX
@@ -60,14 +64,19 @@ def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
         if state == LIVE:
             high = min(high, low + looks - 1)
             looks -= high - low + 1
-            for columns, block_first, indexes, stop in _live(core, router, low, high):
-                fits = _add(found, columns, indexes, block_first, router, ts, records, size)
-                if fits < len(indexes):
-                    found.cursor = block_first + indexes[fits] - 1
-                    return _at_least_one(found, router)
-                found.cursor = stop - 1
-                if found.size >= BYTES_MAX:
-                    break
+            try:
+                for columns, block_first, indexes, stop in _live(core, router, low, high):
+                    fits = _add(found, columns, indexes, block_first, router, ts, records, size)
+                    if fits < len(indexes):
+                        found.cursor = block_first + indexes[fits] - 1
+                        return _at_least_one(found, router)
+                    found.cursor = stop - 1
+                    if found.size >= BYTES_MAX:
+                        break
+            except ColdMiss:
+                if found.cursor == router.ahead.cursor:
+                    raise
+                return found
             continue
         if state != DELETED:
             found.runs.append((SOURCE_TRIM, low, high))
@@ -138,7 +147,7 @@ def _live(
         block = source.blocks[position]
         position += 1
         stop = min(block.stop, high + 1)
-        columns = core.segments.columns_waiting(block)
+        columns = core.segments.columns(block)
         indexes = list(range(low - block.first, stop - block.first))
         if not takes_all:
             indexes = [
@@ -221,7 +230,7 @@ def _note_known(core: Core, router: Router, stamp: RouterStamp, low: int, high: 
         block = dest.blocks[position]
         position += 1
         stop = min(block.stop, high + 1)
-        columns = core.segments.columns_waiting(block)
+        columns = core.segments.columns(block)
         for index in range(low - block.first, stop - block.first):
             if columns.metas is not None and columns.metas[index]:
                 raw = bytes(columns.payload[columns.start(index) : columns.ends[index] - 1])

@@ -89,6 +89,10 @@ class ReaderCalls(Lifecycle):
             raise InvalidRequest("ts must be milliseconds from 0 to 2^64 - 1")
         return ranges.seq_at(self._consumed(name), ts, self.core.segments.columns)
 
+    def forward(self) -> bool:
+        """Like `forward_now`, but waits for the cold store."""
+        return self._fetching(self.forward_now)
+
     def _consumed(self, name: str) -> Topic:
         """A topic as it is now, for a read that counts as one."""
         topic, core = self._topic(name), self.core

@@ -61,6 +61,7 @@ def append(core: Core, topic: Topic, data: bytes, ticket: Ticket) -> None:
         frame is None
         or frame.ts != ts
         or len(frame.records) >= SHARED_MAX
+        or frame.first + len(frame.records) != seq
         or (gated and not frame.gated)
     ):
         frame = SinglesFrame(core, topic, seq, ts, gated, last_ts_before)

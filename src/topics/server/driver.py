@@ -157,8 +157,11 @@ class Driver:
         if not self.is_ready:
             return
         try:
-            if self.engine.forward():
+            if self.engine.forward_now():
                 self._forward_soon()
+        except ColdMiss:
+            # Maintenance fetches it, beside the loop.
+            pass
         except Poisoned as error:
             self.fail(error)
         except Exception as error:
