@@ -43,6 +43,8 @@ class QueueRun:
         self.settings = settings
         self.durability = durability
         self.cap_records = cap_records
+        # Then a job that would be moved may have to wait.
+        self.disk_fails = False
         self.model = LeaseModel(lease_ms, max_deliveries, is_durable)
         # What workers believe to hold, also when it is long over: (node, seq, lease id).
         self.tokens: Leases = []
@@ -83,9 +85,12 @@ class QueueRun:
         before, now = self.model.copy(), self.now
         ticket = self.engine.submit_claims("q", cohort)
         self.engine.flush()
+        # What was moved stays so, also when the claim itself was refused.
+        self._note_moved()
+        if self.disk_fails:
+            self._note_put_back(now)
         if ticket.error is not None:
             raise ticket.error
-        self._note_moved()
         given: list[int] = []
         for claimant, got in zip(cohort, ticket.result, strict=True):
             told = msgspec.json.decode(got.json)
@@ -196,6 +201,13 @@ class QueueRun:
 
     def _note_moved(self) -> None:
         self.model.dead(sorted(set(self.letters()) - self.model.moved), self.now)
+
+    def _note_put_back(self, now: int) -> None:
+        queue = self.engine.core.by_name["q"].queue
+        assert queue is not None
+        for seq in self.model.doomed(now):
+            if seq in queue.delayed:
+                self.model.released([seq], queue.delayed[seq])
 
     def _note_gone(self) -> None:
         left = {record.seq for record in self._records("q")}

@@ -111,7 +111,7 @@ class QueueSweep:
             self.images.add(key[0])
             self.checks += 1
             try:
-                _check_image(run, image, ending, before)
+                check_image(run, image, ending, before)
             except Exception as error:
                 self.failures.append(f"{where}: {type(error).__name__}: {error}")
 
@@ -123,7 +123,7 @@ def _recovered(run: QueueRun, image: FakeDisk) -> QueueRun:
     return found
 
 
-def _check_image(run: QueueRun, image: FakeDisk, ending: Ending, before: LeaseModel) -> None:
+def check_image(run: QueueRun, image: FakeDisk, ending: Ending, before: LeaseModel) -> None:
     image.on_mutation = None
     found = _recovered(run, image)
     found.model = judged(run, found, ending, before)
