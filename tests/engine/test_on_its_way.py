@@ -7,6 +7,7 @@ import pytest
 from tests.support.engines import World
 from topics.engine.checkpoint import take
 from topics.engine.commit import Syncer
+from topics.engine.queue_values import Claimant
 from topics.engine.write import request_of
 from topics.storage.wal import Shard
 
@@ -74,3 +75,75 @@ def test_a_config_on_its_way_does_no_harm_once_its_topic_is_dropped(world: World
     assert drop.done
     world.restart("kill")
     assert world.engine.list_topics() == []
+
+
+def a_queue(world: World) -> None:
+    config = {"type": "queue", "durability": "fsync", "leases_durable": True, "lease_ms": 1000}
+    world.engine.put_topic("q", config)
+    world.fill("q", 4)
+    world.engine.claim("q", "a", 2)
+    delay_syncs(world)
+
+
+def test_a_job_whose_ack_is_on_its_way_is_handed_to_nobody(world: World) -> None:
+    """Neither when its lease runs out meanwhile nor to who asks to keep or give it back."""
+    a_queue(world)
+    engine = world.engine
+    done = engine.submit_ack("q", "a", [1])
+    engine.flush()
+    world.clock.advance(1001)
+    assert not done.done
+    assert engine.submit_ack("q", "a", [1]).result.skipped == [1]
+    assert engine.submit_nack("q", "a", [1]).result.skipped == [1]
+    claim = engine.submit_claims("q", [Claimant("b", 9)])
+    sync_again(world)
+    assert done.result.acked == 1
+    assert claim.result[0].seqs == [2, 3, 4]
+    world.restart("kill")
+    assert world.look("q").seqs == (2, 3, 4)
+
+
+def test_leases_on_their_way_do_no_harm_once_their_queue_is_dropped(world: World) -> None:
+    """Every ticket ends, and the queue stays gone."""
+    a_queue(world)
+    engine = world.engine
+    tickets = [
+        engine.submit_ack("q", "a", [1]),
+        engine.submit_nack("q", "a", [2]),
+        engine.submit_claims("q", [Claimant("b", 9)]),
+        engine.submit_delete("q", before_seq=4, match=None),
+    ]
+    engine.flush()
+    _, drop = engine.submit_drop("q", if_empty=False)
+    sync_again(world)
+    assert all(ticket.done for ticket in [*tickets, drop])
+    world.restart("kill")
+    assert engine.list_topics() == ["t"]
+
+
+def test_a_lease_on_its_way_during_a_checkpoint_is_kept(world: World) -> None:
+    """Whether the snapshot has it already or not, it is there once, with one delivery."""
+    a_queue(world)
+    engine = world.engine
+    early = engine.submit_claims("q", [Claimant("b")])
+    sync_again(world)
+    taking = take(engine.core)
+    next(taking)
+    delay_syncs(world)
+    late = engine.submit_claims("q", [Claimant("c")])
+    engine.flush()
+    for _ in taking:
+        pass
+    assert early.done
+    assert not late.done
+    sync_again(world)
+    world.restart("crash")
+    queue = world.engine.core.by_name["q"].queue
+    assert queue is not None
+    assert {seq: lease[0] for seq, lease in queue.leases.items()} == {
+        1: "a",
+        2: "a",
+        3: "b",
+        4: "c",
+    }
+    assert queue.tries == {}

@@ -132,6 +132,9 @@ def runs_of(seqs: Sequence[int]) -> bytes:
 
 def apply_delete(core: Core, topic: Topic, frame: DeleteFrame) -> int:
     """Removes the records for good; returns how many were live. Idempotent."""
+    if topic.dropped:
+        # It was on its way while the topic went, with all of its records.
+        return 0
     before = topic.live_count
     if frame.before_seq > topic.floor:
         topic.raise_floor(frame.before_seq, DELETED, core.segments.columns_or_none)
