@@ -51,11 +51,13 @@ class Named:
         # What was taken of the queue: nobody holds it now.
         self.held: dict[int, Lease] = {
             seq: lease
-            for index, seq in enumerate(seqs)
-            if (lease := leases.get(seq)) is not None
-            and lease[0] == holder
-            and (lease_ids is None or lease_ids[index] == lease_id(lease[1]))
+            for seq in seqs
+            if (lease := leases.get(seq)) is not None and lease[0] == holder
         }
+        if lease_ids is not None:
+            for seq, token in zip(seqs, lease_ids, strict=True):
+                if seq in self.held and token != lease_id(self.held[seq][1]):
+                    del self.held[seq]
         self.skipped: list[int] = []
         if len(self.held) < len(seqs):
             self.skipped = [seq for seq in seqs if seq not in self.held]

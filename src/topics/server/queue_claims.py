@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 
 WAIT_MS_MAX = 60_000
 
-_ANSWER = (
-    b'{"topic":"%b","claimed":%b,"count":%d,"ready":%d,'
-    b'"performance":{"server_total_ms":%.3f,"throttle_wait_ms":%.3f}}'
-)
+_HEAD = b'{"topic":"%b","claimed":['
+_TAIL = b'],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f,"throttle_wait_ms":%.3f}}'
 
 
 def render(call: Call, name: str, claimed: Claimed) -> Response:
     """The answer of a claim."""
-    took_ms = (perf_counter() - call.began_s) * 1000
-    body = _ANSWER % (
-        name.encode(), claimed.json, len(claimed.seqs), claimed.ready, took_ms, call.parked_ms,
+    tail = _TAIL % (
+        len(claimed.seqs), claimed.ready, (perf_counter() - call.began_s) * 1000, call.parked_ms,
     )  # fmt: skip
-    return Response(body)
+    jobs = b"".join((_HEAD % name.encode(), *claimed.pieces))
+    # A comma is behind each of them.
+    return Response((jobs[:-1] if claimed.seqs else jobs) + tail)
 
 
 def queue_of(app: App, name: str, node: str) -> Topic:
