@@ -67,7 +67,8 @@ bench: setup  ## side-by-side benchmarks, with Redis as the peer
 	$(BIN)/python -m bench
 
 clean:  ## remove .venv and every cache
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+		.schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
