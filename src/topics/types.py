@@ -16,7 +16,8 @@ SEQ_BASE = 1
 U64_MAX = 2**64 - 1
 I64_MAX = 2**63 - 1
 
-U64 = Annotated[int, msgspec.Meta(ge=0)]
+# The decoder can not hold integers to 64 bits; whoever takes one checks it. The bound is shown.
+U64 = Annotated[int, msgspec.Meta(ge=0, extra_json_schema={"maximum": U64_MAX})]
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 TopicType = Literal["log", "queue"]
@@ -36,6 +37,9 @@ REASONS = {
 }  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+# Names in bodies are checked by `check_name`, whose message says more than a pattern can.
+NAME_SCHEMA = {"type": "string", "pattern": f"^{_NAME.pattern}$"}
+Name = Annotated[str, msgspec.Meta(extra_json_schema=NAME_SCHEMA)]
 
 
 def check_name(name: object, what: str = "topic") -> str:
@@ -66,7 +70,7 @@ class ConfigInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lease_ms: U64 = 30_000
     claim_jitter_ms: U64 = 0
     max_deliveries: U64 = 0
-    dead_letter: str | None = None
+    dead_letter: Name | None = None
     leases_durable: bool = False
 
 
@@ -117,19 +121,24 @@ def config_input(given: Mapping[str, object]) -> ConfigInput:
     return checked
 
 
+def check_config(given: ConfigInput) -> None:
+    """Raises InvalidRequest for a value that no topic's config can have."""
+    for field in _U64_FIELDS:
+        if getattr(given, field) > U64_MAX:
+            raise InvalidRequest(f"config: {field} must be at most 2^64 - 1")
+    if given.dead_letter is not None:
+        check_name(given.dead_letter, "dead_letter")
+
+
 def resolve_config(
     given: ConfigInput | Mapping[str, object] | None, *, topic: str, type_now: TopicType | None
 ) -> TopicConfig:
     """Merges `given` over the defaults; `type_now` stands where the config names no type."""
     if not isinstance(given, ConfigInput):
         return resolve_config(config_input(given or {}), topic=topic, type_now=type_now)
-    for field in _U64_FIELDS:
-        if getattr(given, field) > U64_MAX:
-            raise InvalidRequest(f"config: {field} must be at most 2^64 - 1")
-    if given.dead_letter is not None:
-        check_name(given.dead_letter, "dead_letter")
-        if given.dead_letter == topic:
-            raise InvalidRequest("dead_letter must name another topic", dead_letter=topic)
+    check_config(given)
+    if given.dead_letter == topic:
+        raise InvalidRequest("dead_letter must name another topic", dead_letter=topic)
     durability: Durability = given.durability or ("fsync" if given.durable else "disk")
     return TopicConfig(
         type=given.type or type_now or "log",
@@ -262,11 +271,14 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+_Bound = Annotated[int, msgspec.Meta(ge=1, extra_json_schema={"maximum": U64_MAX})]
+
+
 class Hold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a cursor keeps from cap and TTL until it has passed: no more, no older than this."""
 
-    max_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    max_age_ms: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_bytes: _Bound | None = None
+    max_age_ms: _Bound | None = None
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):

@@ -135,7 +135,7 @@ BAD: list[dict[str, Any]] = [
     {"ttl_ms": 2**64}, {"cap_records": 2**64}, {"cap_bytes": -5}, {"cap_bytes": 2**70},
     {"cap_records": False}, {"discard": "new"}, {"discard": None}, {"durable": 1},
     {"durable": "true"}, {"durability": "ram"}, {"durability": "Disk"}, {"priority": 2**31},
-    {"priority": True}, {"priority": 1.0}, {"auto_create": None}, {"auto_priority": 0},
+    {"priority": True}, {"priority": 1.5}, {"auto_create": None}, {"auto_priority": 0},
     {"idempotency_window_ms": -1}, {"idempotency_window_ms": 2**64}, {"type": "stream"},
     {"dead_letter": "t"}, {"dead_letter": ""}, {"dead_letter": "a/b"}, {"dead_letter": "a\n"},
     {"dead_letter": 5}, {"leases_durable": 0}, {"lease_ms": -1}, {"max_deliveries": 2**64},

@@ -156,9 +156,9 @@ class Served:
     def client(self, token: str = "") -> Client:
         return Client(self.port, token)
 
-    def wait_ready(self) -> Served:
+    def wait_ready(self, token: str = "") -> Served:
         deadline = time.monotonic() + START_S
-        with self.client() as client:
+        with self.client(token) as client:
             while client.get("/v0/ready").status != 200:
                 assert time.monotonic() < deadline, self.log()
                 time.sleep(0.01)

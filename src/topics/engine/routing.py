@@ -15,7 +15,7 @@ from topics.engine.routers import Router, check_router_name
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest, Throttled, TopicNotFound
 from topics.storage import frames
-from topics.types import U64, TopicConfig, check_name, convert
+from topics.types import U64, U64_MAX, TopicConfig, check_name, convert
 
 
 class RouterInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,6 +122,8 @@ def _change(core: Core, router: Router, options: RouterOptions, ticket: Ticket) 
 def _options(asked: RouterInput) -> RouterOptions:
     check_name(asked.source, "source")
     check_name(asked.dest, "dest")
+    if asked.from_seq is not None and asked.from_seq > U64_MAX:
+        raise InvalidRequest("from_seq must be from 0 to 2^64 - 1")
     if asked.source == asked.dest:
         raise InvalidRequest("source and dest must differ", source=asked.source)
     return RouterOptions(

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge
+from topics.integers import is_float_refused, respelt
 from topics.settings import Settings
 from topics.storage.columns import Columns
 from topics.surrogates import decode_around, has_surrogates, masked
-from topics.types import ConfigInput, convert
+from topics.types import ConfigInput, check_config, convert
 
 ROUTER_META = "_topics_router"
 LF, CR = b"\n\r"
@@ -55,12 +56,21 @@ class WriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True):
     records: list[RecordInput]
 
 
+class LooseWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True):
+    """A write whose config has not been looked at yet."""
+
+    records: list[RecordInput]
+    config: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
+
+
 class PlainWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True):
     records: list[PlainRecord]
 
 
 _FULL = msgspec.json.Decoder(WriteRequest)
 _PLAIN = msgspec.json.Decoder(PlainWriteRequest)
+_LOOSE = msgspec.json.Decoder(LooseWriteRequest)
+_CONFIG = msgspec.json.Decoder(ConfigInput | None)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -82,12 +92,32 @@ def decode_write(body: bytes, settings: Settings) -> Request:
         try:
             request = _FULL.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
-            request = _decode_surrogates(body, settings, error)
+            if is_float_refused(error):
+                request = _decode_integers(body)
+            else:
+                request = _decode_surrogates(body, settings, error)
+    if request.config is not None:
+        # Also where the topic exists and it is not used: whether a write is one does not depend
+        # on what is there.
+        check_config(request.config)
     # As numbers: a tenth of the cost of looking for strings.
     if LF in body or CR in body:
         for record in request.records:
             record.data = msgspec.Raw(bytes(record.data).translate(_UNBROKEN))
     return request
+
+
+def _decode_integers(body: bytes) -> WriteRequest:
+    """The request, if integers of its config are only spelt in another way."""
+    try:
+        found = _LOOSE.decode(body)
+        config = _CONFIG.decode(respelt(bytes(found.config)))
+    except msgspec.DecodeError as error:
+        raise invalid_json(error) from None
+    return WriteRequest(
+        records=found.records, node=found.node, idempotency_key=found.idempotency_key,
+        create=found.create, config=config, disable_backpressure=found.disable_backpressure,
+    )  # fmt: skip
 
 
 def _decode_surrogates(body: bytes, settings: Settings, error: Exception) -> WriteRequest:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from topics.engine.write import check_text, invalid_json
+from topics.integers import is_float_refused, respelt
 from topics.server.errors import BadRequest, UnsupportedMedia
 from topics.server.message import JSON, Request
 from topics.types import U64_MAX
@@ -47,8 +48,18 @@ def decode(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     if body:
         check_content_type(request)
         check_text(body)
+    return decode_json(body or b"{}", decoder)
+
+
+def decode_json(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """`text` as the decoder's type. Raises InvalidRequest."""
     try:
-        return decoder.decode(body or b"{}")
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if not is_float_refused(error):
+            raise invalid_json(error) from None
+    try:
+        return decoder.decode(respelt(text))
     except (msgspec.DecodeError, RecursionError) as error:
         raise invalid_json(error) from None
 

@@ -14,6 +14,7 @@ from topics.server.auth import READ, Key
 from topics.server.bodies import Query
 from topics.server.call import Call
 from topics.server.errors import BadRequest
+from topics.server.fields import LIST_CURSOR_SCHEMA, U64_SCHEMA
 from topics.server.message import Answer
 from topics.server.routes import Parameter, Route
 from topics.server.shapes import TopicPage, TopicSummary
@@ -39,10 +40,10 @@ PAGING = (
     Parameter("prefix", {"type": "string"}, "Only names that begin with this."),
     Parameter(
         "page_size",
-        {"type": "integer", "minimum": 0, "default": PAGE_SIZE},
+        {**U64_SCHEMA, "default": PAGE_SIZE},
         f"At most {PAGE_SIZE_MAX}; larger ones are clamped, 0 means the default.",
     ),
-    Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before."),
+    Parameter("cursor", LIST_CURSOR_SCHEMA, "`next_cursor` of the page before."),
 )
 
 

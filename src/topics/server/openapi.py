@@ -9,6 +9,7 @@ import msgspec
 from topics import __version__
 from topics.server.auth import scope_names
 from topics.server.call import Call
+from topics.server.fields import EVENT_SCHEMA, PATH_SCHEMAS, RULES
 from topics.server.message import JSON, Answer, Response
 from topics.server.metrics import CONTENT_TYPE
 from topics.server.routes import STATUSES, Parameter, Route
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
     from topics.server.app import App
 
 REF = "#/components/schemas/{name}"
-NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"}
-ROUTER_NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}$"}
 _RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
 _RETRYABLE = (429, 503)
+EVENT_STREAM = "text/event-stream"
 
 
 class Document:
@@ -40,21 +40,36 @@ class Document:
 
     def document(self, _call: Call) -> Answer:
         if not self._text:
-            self._text = msgspec.json.encode(describe(self._app.routes))
+            config = self._app.config
+            document = describe(
+                self._app.routes,
+                has_keys=bool(config.keys),
+                has_probe_auth=config.options.probe_auth,
+            )
+            self._text = msgspec.json.encode(document)
         return Response(self._text)
 
 
-def describe(routes: list[Route]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these routes."""
+def describe(
+    routes: list[Route], *, has_keys: bool = False, has_probe_auth: bool = False
+) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these routes, on a server that asks for keys or does not."""
     types = [Error]
     for route in routes:
         types += [kind for kind in (route.body, *route.answers.values()) if kind is not None]
     shapes, components = msgspec.json.schema_components(types, ref_template=REF)
+    for name in components.keys() & RULES.keys():
+        components[name] |= RULES[name]
     schemas = {id(kind): shape for kind, shape in zip(types, shapes, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         path = "/".join(f"{{{p[1:]}}}" if p.startswith(":") else p for p in route.path.split("/"))
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
+        operation = paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
+        is_gated = has_keys and (not route.is_probe or has_probe_auth)
+        operation["security"] = _security(route) if is_gated else []
+        if links := _links(route, routes):
+            for status in map(str, (*route.answers, *route.others)):
+                operation["responses"][status]["links"] = links
     return {
         "openapi": "3.1.0",
         "info": {
@@ -66,7 +81,10 @@ def describe(routes: list[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "token": {"type": "apiKey", "in": "query", "name": "token"},
+            },
         },
     }
 
@@ -77,8 +95,6 @@ def _operation(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": [*map(_path_parameter, route.names), *map(_parameter, route.parameters)],
         "responses": {**_successes(route, schemas), **_failures(route, schemas)},
-        # Without keys the server asks for none.
-        "security": [] if route.is_probe else [{"key": []}, {}],
     }
     if route.scopes:
         operation["description"] = f"Needs the scope {' and '.join(scope_names(route.scopes))}."
@@ -90,21 +106,42 @@ def _operation(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
     return operation
 
 
+def _security(route: Route) -> list[dict[str, list[str]]]:
+    return [{"key": []}, {"token": []}] if route.takes_query_token else [{"key": []}]
+
+
+def _links(route: Route, routes: list[Route]) -> dict[str, Any]:
+    """What can be done next with what a request made: the same names, or the id it was given."""
+    if route.method not in ("PUT", "POST") or not route.answers:
+        return {}
+    if route.path == "/v0/watch":
+        known = {"wid": "$response.body#/wid"}
+    else:
+        known = {name: f"$request.path.{name}" for name in route.names}
+    followers = [
+        other
+        for other in routes
+        if other is not route and known and set(other.names) == known.keys()
+    ]
+    return {
+        _operation_id(other): {"operationId": _operation_id(other), "parameters": known}
+        for other in followers
+    }
+
+
 def _operation_id(route: Route) -> str:
     words = [part.lstrip(":").replace(".", "_") for part in route.path.split("/") if part]
     return "_".join([route.method.lower(), *words])
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
-    schema = ROUTER_NAME if name == "router" else NAME
-    return {"name": name, "in": "path", "required": True, "schema": schema}
+    return {"name": name, "in": "path", "required": True, "schema": PATH_SCHEMAS[name]}
 
 
 def _parameter(given: Parameter) -> dict[str, Any]:
     return {
         "name": given.name, "in": given.where, "required": given.is_required,
-        "schema": given.schema,
-        "description": given.about,
+        "schema": given.schema, "description": given.about,
     }  # fmt: skip
 
 
@@ -121,7 +158,8 @@ def _successes(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
     for status, (content_type, about) in route.others.items():
         answer = answers.setdefault(str(status), {"description": about})
         if content_type:
-            answer.setdefault("content", {})[content_type] = {"schema": {"type": "string"}}
+            schema = EVENT_SCHEMA if content_type == EVENT_STREAM else {"type": "string"}
+            answer.setdefault("content", {})[content_type] = {"schema": schema}
     return answers
 
 

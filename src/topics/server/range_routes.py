@@ -16,6 +16,7 @@ from topics.server.auth import READ
 from topics.server.bodies import Query, decode, parse_epoch
 from topics.server.call import Call
 from topics.server.errors import BadRequest
+from topics.server.fields import U64_SCHEMA
 from topics.server.message import PENDING, Answer, Response
 from topics.server.routes import Parameter, Route
 from topics.server.shapes import RangeAnswer, RangeBody, SeqAt
@@ -38,7 +39,7 @@ class RangeRoutes:
         self._app = app
 
     def routes(self) -> list[Route]:
-        ts = Parameter("ts", {"type": "integer", "minimum": 0}, "Milliseconds since 1970; needed.")
+        ts = Parameter("ts", U64_SCHEMA, "Milliseconds since 1970.", is_required=True)
         return [
             Route(
                 method="POST", path="/v0/topics/:topic/range", handler=self.range, scopes=READ,

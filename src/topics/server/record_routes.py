@@ -12,6 +12,7 @@ from topics.server.auth import DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
 from topics.server.errors import response_to
+from topics.server.fields import U64_SCHEMA
 from topics.server.message import PENDING, Answer, Response
 from topics.server.routes import Parameter, Route
 from topics.server.shapes import DeleteBody, Explained, ExplainedRange, RecordsDeleted
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 RANGES_MAX = 10_000
 
 _DELETE = msgspec.json.Decoder(DeleteBody)
-_U64 = {"type": "integer", "minimum": 0}
 
 
 class RecordRoutes:
@@ -42,8 +42,8 @@ class RecordRoutes:
                 method="GET", path="/v0/topics/:topic/explain", handler=self.explain, scopes=READ,
                 summary=f"What became of every seq: {', '.join(STATES)}.",
                 parameters=(
-                    Parameter("from", _U64, "First seq asked about; 1 when absent."),
-                    Parameter("to", _U64, "Last seq asked about; the head when absent."),
+                    Parameter("from", U64_SCHEMA, "First seq asked about; 1 when absent."),
+                    Parameter("to", U64_SCHEMA, "Last seq asked about; the head when absent."),
                 ),
                 answers={200: Explained}, errors=("topic_not_found",),
             ),

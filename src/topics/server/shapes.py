@@ -12,11 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from topics.engine.ranges import Gap
 from topics.engine.router_frames import Guarantee
-from topics.types import U64, ConfigInput, Hold, QueueState, TopicConfig, TopicType
-
-Epoch = Annotated[
-    str, msgspec.Meta(pattern="^[0-9]{1,20}$", description="The instance of a topic, decimal.")
-]
+from topics.server.fields import Clamped, Epoch, Node, RecordMeta, Tag, TagMatch
+from topics.types import U64, ConfigInput, Hold, Name, QueueState, TopicConfig, TopicType
 
 
 class Performance(msgspec.Struct, kw_only=True):
@@ -34,16 +31,16 @@ class Performance(msgspec.Struct, kw_only=True):
 
 class RecordToWrite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     data: Any
-    tag: Annotated[str, msgspec.Meta(max_length=256)] | None = None
-    node: Annotated[str, msgspec.Meta(max_length=128)] | None = None
-    meta: Annotated[dict[str, str], msgspec.Meta(max_length=64)] | None = None
+    tag: Tag | None = None
+    node: Node | None = None
+    meta: RecordMeta | None = None
 
 
 class WriteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A write as the document shows it, with the default limits; the engine decodes it itself."""
 
     records: Annotated[list[RecordToWrite], msgspec.Meta(min_length=1, max_length=10_000)]
-    node: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+    node: Node | None = None
     idempotency_key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
     create: bool | None = None
     config: ConfigInput | None = None
@@ -52,25 +49,25 @@ class WriteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class DiffBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     from_seq: U64 = 0
-    limit: U64 = 0
+    limit: Clamped = 0
     node: str | list[str] | None = None
     include_tags: bool = False
     include_meta: bool = True
-    wait_ms: U64 = 0
+    wait_ms: Clamped = 0
     epoch: Epoch | None = None
-    max_batch_bytes: U64 = 0
+    max_batch_bytes: Clamped = 0
 
 
 class DeleteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     before_seq: U64 | None = None
-    match: str | tuple[Literal["tag"], Literal["Eq", "Glob"], str] | None = None
+    match: str | TagMatch | None = None
 
 
 class CursorInput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Where a reader stands. Without `seq` or `hold` those of the cursor stay; null ends a hold."""
 
     seq: U64 | None = None
-    epoch: str | None = None
+    epoch: Epoch | None = None
     if_absent: bool = False
     reset: bool = False
     hold: Hold | UnsetType | None = UNSET
@@ -79,20 +76,17 @@ class CursorInput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class RangeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     from_seq: U64 = 0
     to_seq: U64 | None = None
-    max_bytes: U64 = 0
-    max_records: U64 = 0
-    epoch: str | None = None
+    max_bytes: Clamped = 0
+    max_records: Clamped = 0
+    epoch: Epoch | None = None
     format: Literal["json", "arrow"] = "json"
-
-
-TagMatch = tuple[Literal["tag"], Literal["Eq", "Glob"], str]
 
 
 class RouterBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A router as the document shows it; the engine decodes it itself."""
 
-    source: str
-    dest: str
+    source: Name
+    dest: Name
     preserve_node: bool = True
     preserve_tag: bool = True
     create_dest: bool = True

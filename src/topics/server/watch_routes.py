@@ -6,7 +6,7 @@ Everything that can be wrong is said before the stream opens; from then on it sp
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -17,12 +17,13 @@ from topics.server.auth import READ
 from topics.server.bodies import Query, decode, parse_epoch
 from topics.server.call import Call
 from topics.server.errors import BadRequest, NotAcceptable
+from topics.server.fields import EVENT_ID_SCHEMA, Clamped, Epoch, EventId, shown
 from topics.server.message import PENDING, Answer, Request
 from topics.server.routes import Parameter, Route
 from topics.server.sessions import Session, Sessions
-from topics.server.shapes import Epoch, Performance
+from topics.server.shapes import Performance
 from topics.server.stream import EventStream
-from topics.types import U64, U64_MAX, TopicState, check_name, clamp
+from topics.types import NAME_SCHEMA, U64, U64_MAX, TopicState, check_name, clamp
 
 if TYPE_CHECKING:
     from topics.server.app import App
@@ -42,15 +43,15 @@ _REFUSED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*(;|$)")
 class WatchTopic(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     from_seq: U64 = 0
     tail: bool = False
-    epoch: str | None = None
+    epoch: Epoch | None = None
 
 
 class LookBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How a reader wants to see records, on every way of watching."""
 
     node: str | list[str] | None = None
-    limit: U64 = LIMIT_DEFAULT
-    max_batch_bytes: U64 = FRAME_BYTES_DEFAULT
+    limit: Clamped = LIMIT_DEFAULT
+    max_batch_bytes: Clamped = FRAME_BYTES_DEFAULT
     include_meta: bool = True
     include_tags: bool = False
     include_data: bool = True
@@ -58,9 +59,12 @@ class LookBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class WatchBody(LookBody, kw_only=True, forbid_unknown_fields=True):
-    topics: dict[str, WatchTopic | None]
-    heartbeat_ms: U64 = 15_000
-    cursor: str | None = None
+    topics: Annotated[
+        dict[str, WatchTopic | None],
+        shown(minProperties=1, maxProperties=256, propertyNames=NAME_SCHEMA),
+    ]
+    heartbeat_ms: Clamped = 15_000
+    cursor: EventId | None = None
 
 
 class WatchedTopic(msgspec.Struct, kw_only=True):
@@ -105,7 +109,7 @@ class WatchRoutes:
                 parameters=(
                     Parameter("token", {"type": "string"},
                               "The API key, for browsers in development; prefer the header."),
-                    Parameter("Last-Event-ID", {"type": "string"},
+                    Parameter("Last-Event-ID", EVENT_ID_SCHEMA,
                               "The last id that was processed; the stream goes back to it.",
                               "header"),
                 ),

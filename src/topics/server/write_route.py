@@ -145,7 +145,8 @@ def _key_of(header: bytes) -> str:
     try:
         return header.decode()
     except UnicodeDecodeError:
-        raise InvalidRequest("Idempotency-Key is not UTF-8") from None
+        # What HTTP itself takes a header for. Any name of a write will do.
+        return header.decode("latin-1")
 
 
 def _is_durable(core: Core, name: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from topics.engine.write import invalid_json
@@ -58,13 +56,6 @@ _HEAD = msgspec.json.Decoder(Head)
 SUBSCRIBE = msgspec.json.Decoder(Subscribe)
 UNSUBSCRIBE = msgspec.json.Decoder(Unsubscribe)
 _PUBLISH = msgspec.json.Decoder(Publish)
-
-
-def decode(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
-    try:
-        return decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise invalid_json(error) from None
 
 
 def head_of(text: bytes) -> Head:

@@ -18,6 +18,7 @@ from topics.engine.watch import Cursor, Frame, Subscription
 from topics.engine.write import decode_write
 from topics.errors import InvalidRequest, OutcomeUnknown, Poisoned, Throttled, TopicsError
 from topics.server.auth import ADMIN, READ, WRITE, Key
+from topics.server.bodies import decode_json
 from topics.server.call import Call
 from topics.server.errors import LOG
 from topics.server.message import PENDING, Answer
@@ -37,7 +38,6 @@ from topics.server.ws_commands import (
     RequestId,
     Subscribe,
     Unsubscribe,
-    decode,
     head_of,
     publish_of,
     write_body,
@@ -119,11 +119,11 @@ class Connection:
             head = head_of(text)
             request_id = head.request_id
             if head.op == "subscribe":
-                self._subscribe(decode(SUBSCRIBE, text))
+                self._subscribe(decode_json(text, SUBSCRIBE))
             elif head.op == "publish":
                 self._publish(text)
             elif head.op == "unsubscribe":
-                self._unsubscribe(decode(UNSUBSCRIBE, text))
+                self._unsubscribe(decode_json(text, UNSUBSCRIBE))
             elif head.op == "ping":
                 self._send({"op": "pong"}, request_id)
             else:

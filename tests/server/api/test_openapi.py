@@ -84,6 +84,37 @@ def test_the_write_of_the_document_is_the_one_that_is_decoded() -> None:
     }
 
 
+def test_what_a_request_made_leads_on(document: Any) -> None:
+    """Links name operations that exist, and give them all the names that they need."""
+    operations = {
+        operation["operationId"]: operation
+        for verbs in document["paths"].values()
+        for operation in verbs.values()
+    }
+    found = 0
+    for operation in operations.values():
+        for response in operation["responses"].values():
+            for link in response.get("links", {}).values():
+                needed = [p for p in operations[link["operationId"]]["parameters"] if p["required"]]
+                in_path = {p["name"] for p in needed if p["in"] == "path"}
+                assert in_path == link["parameters"].keys()
+                found += 1
+    assert found
+    watch = document["paths"]["/v0/watch"]["post"]["responses"]["200"]["links"]
+    assert watch["get_v0_watch_wid"]["parameters"] == {"wid": "$response.body#/wid"}
+
+
+def test_it_says_whether_a_key_is_asked_for(document: Any, locked: Served) -> None:
+    with locked.client() as client:
+        asking = client.get("/v0/openapi.json").json
+    for path, verbs in document["paths"].items():
+        for verb, operation in verbs.items():
+            is_probe = path in ("/v0/health", "/v0/ready", "/healthz", "/readyz")
+            is_open = is_probe or path == "/v0/openapi.json"
+            assert operation["security"] == []
+            assert bool(asking["paths"][path][verb]["security"]) is not is_open
+
+
 def test_it_needs_no_key(locked: Served) -> None:
     with locked.client() as client:
         assert client.get("/v0/openapi.json").status == 200

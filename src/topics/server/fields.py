@@ -1,0 +1,89 @@
+"""Single fields on the wire, as the document shows them.
+
+What is in `extra_json_schema` is shown and not enforced by the decoder: the engine checks it, with
+a message and a detail that a pattern can not give. Tests generated from the document hold the two
+together. The formats are ours; each says in words what JSON Schema has no keyword for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from topics.types import I64_MAX, NAME_SCHEMA, U64_MAX
+
+
+def shown(**schema: Any) -> msgspec.Meta:
+    """Keywords of JSON Schema for the document alone."""
+    return msgspec.Meta(extra_json_schema=schema)
+
+
+# Any size will do: what is above the server's maximum is clamped.
+Clamped = Annotated[int, msgspec.Meta(ge=0)]
+
+EPOCH_SCHEMA = {"type": "string", "pattern": "^[0-9]{1,20}$"}
+Epoch = Annotated[
+    str, shown(**EPOCH_SCHEMA, description="The instance of a topic, a decimal string.")
+]
+
+Tag = Annotated[str, shown(maxLength=256, format="tag", description="At most 256 bytes of UTF-8.")]
+Node = Annotated[
+    str, shown(maxLength=128, format="node", description="At most 128 bytes of UTF-8.")
+]
+RecordMeta = Annotated[
+    dict[str, str],
+    shown(
+        maxProperties=64,
+        propertyNames={"not": {"const": "_topics_router"}},
+        description="At most 64 keys and 16 KiB.",
+    ),
+]
+
+# The shape of a tuple, then which of the two it is.
+_EQ = {"prefixItems": [True, {"const": "Eq"}, True]}
+_GLOB = {"prefixItems": [True, {"const": "Glob"}, {"pattern": r"^[^*]*\*$"}]}
+TagMatch = Annotated[
+    tuple[Literal["tag"], Literal["Eq", "Glob"], str],
+    shown(anyOf=[_EQ, _GLOB], description="A tag, or a literal prefix and one * at its end."),
+]
+
+
+def _given(*names: str) -> list[dict[str, Any]]:
+    """One of these fields is there and not null."""
+    return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
+
+
+_SMALL = {"maximum": I64_MAX - 1}
+# Rules about a whole body, by the name of its schema.
+RULES: dict[str, dict[str, Any]] = {
+    "DeleteBody": {"anyOf": _given("before_seq", "match")},
+    "Hold": {"anyOf": _given("max_bytes", "max_age_ms")},
+    "RangeBody": {
+        "anyOf": [
+            {"properties": {"format": {"const": "json"}}},
+            {"properties": {"from_seq": _SMALL, "to_seq": _SMALL}},
+        ]
+    },
+}
+
+ROUTER_NAME_SCHEMA = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}$"}
+WID_SCHEMA = {"type": "string", "pattern": "^wid_[A-Za-z0-9_-]{22}$"}
+U64_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
+# What a name in a path stands for.
+PATH_SCHEMAS = {
+    "topic": NAME_SCHEMA, "cursor": NAME_SCHEMA, "router": ROUTER_NAME_SCHEMA, "wid": WID_SCHEMA,
+}  # fmt: skip
+LIST_CURSOR_SCHEMA = {"type": "string", "format": "list-cursor"}
+EVENT_ID_SCHEMA = {"type": "string", "format": "event-id"}
+EventId = Annotated[str, shown(format="event-id", description="The id of a stream's event.")]
+EVENT_SCHEMA = {
+    "description": "One event.",
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["record", "tombstone", "caught-up", "topic-deleted", "error"]},
+        "id": EVENT_ID_SCHEMA,
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
