@@ -10,11 +10,18 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from topics.server.fields import shown
 from topics.server.shapes import Performance
 from topics.types import U64
 
-Node = Annotated[str, msgspec.Meta(min_length=1, description="The worker; 128 bytes at most.")]
-Seqs = Annotated[list[U64], msgspec.Meta(min_length=1, description="1000 at most.")]
+Node = Annotated[
+    str,
+    msgspec.Meta(min_length=1, description="The worker; 128 bytes at most."),
+    shown(maxLength=128, format="node"),
+]
+Seqs = Annotated[
+    list[U64], msgspec.Meta(min_length=1, description="1000 at most."), shown(maxItems=1000)
+]
 LeaseIds = Annotated[list[str], msgspec.Meta(description="One for each of `seqs`, as claimed.")]
 
 # -- requests --------------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ class WorkRoutes:
                 scopes=READ | WRITE, takes_query_token=True,
                 summary="Open a stream that jobs are leased to and pushed on.",
                 parameters=(
-                    Parameter("node", {"type": "string", "minLength": 1},
-                              "The worker; 128 bytes at most.", is_required=True),
+                    Parameter("node", {"type": "string", "minLength": 1, "maxLength": 128,
+                                       "format": "node"}, "The worker.", is_required=True),
                     Parameter("max", {**_U64, "default": 1},
                               "The most jobs that are under lease on this stream at a time."),
                     Parameter("lease_ms", _U64, "How long a lease lasts; the topic's by default."),

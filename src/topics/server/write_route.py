@@ -73,8 +73,12 @@ class WriteRoute:
             raise InvalidRequest("a write needs a body with records")
         check_content_type(request)
         body = decode_write(request.body, self._settings)
-        if body.idempotency_key is None and b"idempotency-key" in request.headers:
-            body.idempotency_key = _key_of(request.headers[b"idempotency-key"])
+        if b"idempotency-key" in request.headers:
+            key = _key_of(
+                request.headers[b"idempotency-key"], self._settings.max_idempotency_key_chars
+            )
+            if body.idempotency_key is None:
+                body.idempotency_key = key
         returns_seqs = True
         if request.query:
             returns_seqs = Query(request.query).flag("return_seqs", default=True)
@@ -141,12 +145,15 @@ class WriteRoute:
         return self._last_spent
 
 
-def _key_of(header: bytes) -> str:
+def _key_of(header: bytes, chars_max: int) -> str:
     try:
-        return header.decode()
+        key = header.decode()
     except UnicodeDecodeError:
         # What HTTP itself takes a header for. Any name of a write will do.
-        return header.decode("latin-1")
+        key = header.decode("latin-1")
+    if not 1 <= len(key) <= chars_max:
+        raise InvalidRequest(f"Idempotency-Key must have 1 to {chars_max} characters")
+    return key
 
 
 def _is_durable(core: Core, name: str) -> bool:

@@ -74,6 +74,20 @@ NAME = of(
     }
 )
 NAME_NOT_NULL = NAME + of({"null": None})
+SEQS = of(
+    {
+        "null": None,
+        "number": 1,
+        "text": "1",
+        "empty": [],
+        "negative": [-1],
+        "fraction": [0.5],
+        "text inside": ["1"],
+        "2^64": [2**64],
+    }
+)
+MANY_SEQS = of({"too many": [1] * 1001}, "batch_too_large")
+LEASE_IDS = of({"text": "x", "of numbers": [1], "too few": [], "too many": ["a", "b"]})
 MATCH = of(
     {
         "number": 1,

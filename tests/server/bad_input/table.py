@@ -75,6 +75,8 @@ LOOK: Fields = {
 TAG = (*faults.TEXT_OR_NULL, Fault("257 long", "x" * 257), Fault("258 bytes", "é" * 129))
 NODE = (*faults.TEXT_OR_NULL, Fault("129 long", "x" * 129), Fault("130 bytes", "é" * 65))
 KEY = (*faults.TEXT_OR_NULL, Fault("empty", ""), Fault("257 long", "k" * 257))
+WORKER = (*NODE, Fault("null", None), Fault("empty", ""))
+QUEUE = {"topic": "kept-queue"}
 RECORDS = faults.RECORDS + faults.MANY_RECORDS + faults.LARGE_RECORDS
 TOPICS = faults.TOPICS + faults.UNKNOWN_TOPICS
 PAGING = {"page_size": faults.NUMBER_WORDS, "cursor": faults.CURSOR_WORDS}
@@ -140,6 +142,24 @@ TARGETS = (
         }, query={"lenient": faults.FLAG_WORDS}, needs_body=True,
     ),
     Target("GET", "/v0/watch/{wid}"),
+    Target(
+        "POST", TOPIC + "/claim", {"node": "w"}, {
+            "node": WORKER, "max": faults.U64, "lease_ms": faults.U64_OR_NULL,
+            "wait_ms": faults.U64,
+        }, needs_body=True, names=QUEUE,
+    ),
+    *(
+        Target(
+            "POST", f"{TOPIC}/{call}", {"node": "w", "seqs": [1], **more}, {
+                "node": WORKER, "seqs": faults.SEQS + faults.MANY_SEQS,
+                "lease_ids": faults.LEASE_IDS, **wrong,
+            }, needs_body=True, names=QUEUE,
+        )
+        for call, more, wrong in (
+            ("ack", {}, {}), ("nack", {}, {"delay_ms": faults.U64}),
+            ("extend", {"lease_ms": 100}, {"lease_ms": faults.U64}),
+        )
+    ),
     *(Target("GET", path) for path in ("/v0/health", "/v0/ready", "/healthz", "/readyz")),
     Target("GET", "/v0/metrics"),
     Target("GET", "/v0/openapi.json"),
@@ -287,9 +307,11 @@ def _special_heads(target: Target) -> Iterator[Cell]:
         yield Cell(place="wid", fault="unknown", code="not_found", **found)
     if target.method == "POST" and target.path == TOPIC:
         for fault, key in (("257 long", "k" * 257), ("empty", " ")):
-            found = _request(target)
-            found["headers"] = {**JSON, "Idempotency-Key": key}
-            yield Cell(place="Idempotency-Key", fault=fault, **found)
+            for beside in ({}, {"idempotency_key": "k"}):
+                found = _request(target) | {"body": faults.encoded(target.body | beside)}
+                found["headers"] = {**JSON, "Idempotency-Key": key}
+                where = "Idempotency-Key" + " beside one in the body" * bool(beside)
+                yield Cell(place=where, fault=fault, **found)
 
 
 def _methods(target: Target) -> Iterator[Cell]:

@@ -21,7 +21,7 @@ ERROR_FIELDS = ({"code", "message"}, {"code", "message", "detail"})
 NEEDED_HEADERS = {401: "www-authenticate", 405: "allow", 429: "retry-after", 503: "retry-after"}
 GAUGES = (
     "topics_topics", "topics_routers", "topics_records_live", "topics_bytes_live",
-    "topics_watch_sessions", "topics_sse_connections",
+    "topics_watch_sessions", "topics_sse_connections", "topics_queue_leases_in_flight",
 )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 NAMES_MAX = 3
 # A topic that is there from the beginning, with so many records.
 KEPT, KEPT_RECORDS = "kept", 3
+KEPT_QUEUE = "kept-queue"
+QUEUE_CALLS = ("/claim", "/ack", "/nack", "/extend", "/work")
 
 
 def texts(bytes_max: int) -> st.SearchStrategy[str]:
@@ -33,7 +35,7 @@ def encoded(value: object) -> str:
 
 
 schemathesis.openapi.format("tag", texts(256))
-schemathesis.openapi.format("node", texts(128))
+schemathesis.openapi.format("node", texts(128).filter(bool))
 schemathesis.openapi.format("list-cursor", NAMES.map(lambda name: encoded({"after": name})))
 schemathesis.openapi.format(
     "event-id", st.dictionaries(NAMES, SEQS, max_size=3).map(lambda m: encoded(m).rstrip("="))
@@ -58,6 +60,10 @@ RULES = (
     Rule("POST /v0/topics/{topic}/range", "from_seq must not be above to_seq", "compares fields"),
     Rule("PUT /v0/topics/{topic}/cursors/{cursor}", "above the head", "depends on what is there"),
     Rule("PUT /v0/topics/{topic}/cursors/{cursor}", "it needs a seq", "depends on what is there"),
+    *(
+        Rule(f"POST /v0/topics/{{topic}}/{call}", "entries and seqs has", "compares two fields")
+        for call in ("ack", "nack", "extend")
+    ),
     Rule("GET /v0/ws", "send Upgrade: websocket", "is a WebSocket, which an HTTP client is not"),
 )
 
@@ -81,12 +87,14 @@ def filter_failure(context, failure, case, response) -> bool:  # type: ignore[no
 def map_path_parameters(context, path_parameters):  # type: ignore[no-untyped-def]
     """A handful of names instead of any, so that requests meet what earlier ones made.
 
-    Cursors need a topic with records: theirs is one that no other request deletes.
+    Cursors need records and leases need jobs: they have topics that no other request deletes.
     """
+    path = context.operation.path
+    kept = KEPT if "/cursors" in path else KEPT_QUEUE if path.endswith(QUEUE_CALLS) else ""
     for name, value in (path_parameters or {}).items():
         if name in ("topic", "router", "cursor") and NAME.fullmatch(str(value)):
-            is_kept = name == "topic" and "/cursors" in context.operation.path
-            path_parameters[name] = KEPT if is_kept else f"{name}{len(value) % NAMES_MAX}"
+            few = f"{name}{len(value) % NAMES_MAX}"
+            path_parameters[name] = kept or few if name == "topic" else few
     return path_parameters
 
 

@@ -34,6 +34,8 @@ def fuzz(served: Served, directory: Path, *arguments: str, **variables: str) -> 
     """One run of schemathesis against a server; its report, after it found nothing."""
     with served.wait_ready(SECRET).client(SECRET) as client:
         assert client.write("kept", *range(3)).status in (200, 201)
+        assert client.put("/v0/topics/kept-queue", {"type": "queue"}).status in (200, 201)
+        assert client.write("kept-queue", *range(100)).status == 200
     report = directory / "report.json"
     command = [
         "-m", "schemathesis.cli", "--config-file", str(HERE / "schemathesis.toml"), "run",
