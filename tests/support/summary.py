@@ -57,3 +57,29 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
     if images and kinds:
         missing = sorted(KINDS.keys() - set(kinds))
         yield f"fault kinds: {len(kinds)} of {len(KINDS)} exercised; not: {', '.join(missing)}"
+    if totals["fuzz_requests"]:
+        yield (
+            f"generated requests: {totals['fuzz_requests']} over {totals['fuzz_operations']} "
+            f"operations, {totals['fuzz_failures']} not answered as documented, "
+            f"{totals['fuzz_rules']} refused by a rule that a schema can not say"
+        )
+    yield from bad_input(totals)
+
+
+def bad_input(totals: Counter[str]) -> Iterator[str]:
+    """The table of bad input: how many cells each route has, by the code that refused them."""
+    by_route: dict[str, Counter[str]] = {}
+    for name, count in totals.items():
+        if name.startswith("bad_input "):
+            _, method, path, code = name.split()
+            by_route.setdefault(f"{method} {path}", Counter())[code] += count
+    if not by_route:
+        return
+    cells = sum(sum(codes.values()) for codes in by_route.values())
+    yield (
+        f"bad input: {cells} cells on {len(by_route)} routes refused with their code, state "
+        "unchanged after each route"
+    )
+    for route, codes in sorted(by_route.items()):
+        shown = ", ".join(f"{code} {count}" for code, count in codes.most_common())
+        yield f"  {route:44} {sum(codes.values()):4}  {shown}"
