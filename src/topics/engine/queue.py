@@ -79,6 +79,11 @@ class Queue:
         """How often a job below the cursor was delivered."""
         return self.tries.get(seq, 1)
 
+    def is_held(self, seq: int, number: int) -> bool:
+        """Whether a job is under this very lease, which has not run out."""
+        lease = self.leases.get(seq)
+        return lease is not None and lease[1] == number and seq not in self.free
+
     # -- time --------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:

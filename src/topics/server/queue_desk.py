@@ -11,13 +11,12 @@ A desk exists while somebody waits or streams. A claim that is served at once ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from topics.engine.catalog import queue_state
 from topics.engine.commit import Ticket
-from topics.engine.deletes import is_live
 from topics.engine.queue_values import Claimant, Claimed
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
@@ -249,6 +248,7 @@ class Desk:
             return
         claimants = [(member, member.claimant()) for member in self.line]
         self._fail([(member, each) for member, each in claimants if each is not None], error)
+        self._close_if_idle()
 
     def _retry_later(self) -> None:
         if self._retry is None:
@@ -257,6 +257,7 @@ class Desk:
     def _retry_now(self) -> None:
         self._retry = None
         self.kick()
+        self._close_if_idle()
 
     # -- what became of leases -----------------------------------------------------------------
 
@@ -274,19 +275,17 @@ class Desk:
                 self._let_go(seq)
         self.kick()
 
-    def note_extended(self, deadlines: Mapping[int, int]) -> None:
-        """Leases end at another time."""
-        for seq, deadline in deadlines.items():
-            stream = self.held.get(seq)
-            if stream is not None:
-                stream.extend(seq, deadline)
+    def note_extended(self) -> None:
+        """Leases end at another time, which may be sooner."""
         self._arm()
 
     def drop_gone_jobs(self) -> None:
         """Jobs that were deleted, evicted or expired, or whose lease is over, hold no room."""
-        now_s = self._app.clock.monotonic_s()
+        queue = self.topic.queue
+        assert queue is not None
+        queue.tick(self._app.engine.core.monotonic_ms())
         for seq, stream in list(self.held.items()):
-            if not is_live(self.topic, seq) or stream.is_over(seq, now_s):
+            if not queue.is_held(seq, stream.lease_of(seq)):
                 self._let_go(seq)
 
     def _let_go(self, seq: int) -> None:
@@ -314,6 +313,7 @@ class Desk:
         self._timer = None
         if self.topic.dropped or not self._app.driver.is_ready:
             return
+        # It is this that lets what is due be claimed, where no pass follows.
         self.drop_gone_jobs()
         self.kick()
         self._arm()

@@ -185,7 +185,7 @@ class QueueRoutes:
             done: Extended = ticket.result
             desk = self._desks.get(name)
             if desk is not None:
-                desk.note_extended(done.deadlines)
+                desk.note_extended()
             deadlines = b",".join([b'"%d":%d' % pair for pair in done.deadlines.items()])
             return Response(
                 _EXTENDED

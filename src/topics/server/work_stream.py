@@ -6,9 +6,10 @@ connection ends, what was delivered on it and is still held goes back to the que
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
-from topics.engine.queue_values import Claimant, Claimed
+from topics.engine.queue_values import Claimant, Claimed, lease_id
 from topics.engine.topic import Topic
 from topics.errors import TopicsError
 from topics.server import sse_frames
@@ -44,8 +45,8 @@ class WorkStream:
         self._node = wanted.node
         self._max = wanted.max
         self._lease_ms = wanted.lease_ms
-        # Jobs delivered here: the lease, and when it ends on the monotonic clock.
-        self._held: dict[int, tuple[str, float]] = {}
+        # Jobs delivered here, with the number of their lease.
+        self._held: dict[int, int] = {}
         self._advised_s = 0.0
         self.heartbeat_s = HEARTBEAT_S
         self.sent_s = app.delivery.now_s
@@ -68,13 +69,9 @@ class WorkStream:
         del self._held[seq]
         self._desk.enter(self)
 
-    def extend(self, seq: int, deadline: int) -> None:
-        lease_id, _ = self._held[seq]
-        self._held[seq] = (lease_id, self._ends_s(deadline))
-
-    def is_over(self, seq: int, now_s: float) -> bool:
-        """Whether a lease has ended by itself."""
-        return self._held[seq][1] < now_s
+    def lease_of(self, seq: int) -> int:
+        """The number of the lease that a job was delivered under."""
+        return self._held[seq]
 
     def lose_leases(self) -> None:
         """The topic is gone, and every lease with it."""
@@ -87,10 +84,6 @@ class WorkStream:
             self._end(409, f'not_a_queue: "{name}" was deleted and created anew as a log')
         else:
             self._end(404, f'topic_not_found: "{name}" was deleted')
-
-    def _ends_s(self, deadline: int) -> float:
-        clock = self._app.clock
-        return clock.monotonic_s() + (deadline - clock.wall_ms()) / 1000
 
     # -- topics.server.queue_desk.Member ---------------------------------------------------------
 
@@ -110,10 +103,8 @@ class WorkStream:
             self._app.desks.release(desk.topic.name, leases_of(claimed))
             return
         if claimed.seqs and not desk.topic.dropped:
-            ends_s = self._ends_s(claimed.deadline)
-            for seq, lease in leases_of(claimed):
-                self._held[seq] = (lease, ends_s)
-                desk.held[seq] = self
+            self._held.update(zip(claimed.seqs, count(claimed.first_lease), strict=False))
+            desk.held.update(dict.fromkeys(claimed.seqs, self))
             self._stream.send(
                 b"".join(
                     [
@@ -187,7 +178,7 @@ class WorkStream:
         desk = self._desk
         self._delivery.forget(self)
         self._delivery.leave(self._key)
-        leases = [(seq, lease_id) for seq, (lease_id, _) in self._held.items()]
+        leases = [(seq, lease_id(number)) for seq, number in self._held.items()]
         for seq in self._held:
             desk.held.pop(seq, None)
         self._held.clear()

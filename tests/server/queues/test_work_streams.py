@@ -124,6 +124,19 @@ def test_an_extended_lease_keeps_its_room(queue: Queue) -> None:
         assert (again["$seq"], again["deliveries"]) == (1, 2)
 
 
+def test_a_lease_that_ends_while_nobody_has_room_is_looked_at_once(
+    queue: Queue, server: Inside
+) -> None:
+    """The desk's timer then stands at the end of the next lease, and not in the past."""
+    queue.fill("held", "polled")
+    with queue.work("w", "lease_ms=60000") as events:
+        assert seqs(events, 1) == [1]
+        assert queue.claim_seqs("other", lease_ms=100) == [2]
+        desk = server.app.desks.by_name[queue.name]
+        server.wait_until(lambda: desk._timer_s > server.app.clock.monotonic_s() + 10)
+        assert queue.counts == (1, 1, 0)
+
+
 def test_a_deleted_job_makes_room(queue: Queue) -> None:
     queue.fill("a", "b")
     with queue.work("w") as events:
