@@ -92,7 +92,10 @@ def swept(name: str, code: int, every: int, tally: Tally) -> None:
         tally(io_errors_broken=1)
         raise AssertionError(f"call {number}, {fault.struck}: {error}") from error
     finally:
-        tally(io_error_cases=cases, io_error_calls=number, io_errors_unknown=unknown)
+        tally(
+            io_error_cases=cases, io_error_cases_all=cases, io_error_calls=number,
+            io_errors_unknown=unknown,
+        )  # fmt: skip
     assert cases > 30 // every
 
 

@@ -278,6 +278,8 @@ def test_due_tells_when_the_next_job_comes_back(queue: World) -> None:
     queue.fill("q", 3)
     now_s = queue.clock.monotonic_s()
     assert queue.engine.queue_due_s("q") is None
+    queue.engine.nack("q", "a", [1], 50)
+    assert queue.engine.queue_due_s("q") is None
     taken(queue, "a", 2)
     assert queue.engine.queue_due_s("q") == pytest.approx(now_s + 1.001)
     queue.engine.nack("q", "a", [1], 200)

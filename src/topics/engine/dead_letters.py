@@ -66,19 +66,20 @@ def move(core: Core, source: Topic, seqs: list[int]) -> None:
     queue, name = source.queue, source.config.dead_letter
     assert queue is not None
     assert name is not None
-    known = core.by_name.get(name)
+    dest = core.by_name.get(name)
     core.committer.flush()
-    if source.gated or (known is not None and known.gated):
+    if source.gated or (dest is not None and dest.gated):
         core.committer.sync()
+        dest = core.by_name.get(name)
     # What was on its way may have taken some of them along.
     jobs = _within_reach(core, source, [seq for seq in seqs if seq in queue.free])
     try:
-        dest = known or catalog.create(core, name, TopicConfig(), None)[0]
+        dest = dest or catalog.create(core, name, TopicConfig(), None)[0]
     except Throttled:
         _put_back(core, queue, list(jobs))
         return
     letter = _addressed(core, source, queue, dest, jobs)
-    _put_back(core, queue, [seq for seq in jobs if seq not in letter.seqs])
+    _put_back(core, queue, sorted(jobs.keys() - set(letter.seqs)))
     if letter.seqs:
         letter.send(queue)
         core.committer.sync()

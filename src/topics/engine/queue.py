@@ -158,6 +158,8 @@ class Queue:
 
     def delay(self, seqs: Sequence[int], until: int) -> None:
         """Keeps jobs that are nowhere back until then."""
+        if not seqs:
+            return
         self.delayed.update(dict.fromkeys(seqs, until))
         self._put_due(until, seqs)
 
