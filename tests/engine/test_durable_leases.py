@@ -12,6 +12,7 @@ from topics.engine.checkpoint import checkpoint
 from topics.engine.queue_values import Claimant
 from topics.engine.write import request_of
 from topics.errors import DiskFull
+from topics.settings import KIB
 
 CONFIG: dict[str, Any] = {
     "type": "queue", "lease_ms": 1000, "durability": "fsync", "leases_durable": True,
@@ -181,3 +182,23 @@ def test_lease_events_during_a_checkpoint_are_neither_lost_nor_doubled(queue: Wo
     after = queue.engine.core.by_name["q"].queue
     assert counts(queue) == before
     assert (after.tries, {s: lease[:2] for s, lease in after.leases.items()}) == (tries, leases)
+
+
+def test_lease_events_alone_do_not_let_the_log_grow(world: World) -> None:
+    """Workers that only claim and give back cause checkpoints, which trim their events."""
+    world.engine.close()
+    world.set(seal_bytes=100 * KIB)
+    world.engine = world.open()
+    world.engine.put_topic("q", CONFIG)
+    world.fill("q", 1)
+    sizes = []
+    for _ in range(1500):
+        world.engine.claim("q", "a")
+        world.engine.nack("q", "a", [1])
+        world.clock.advance(60)
+        world.engine.maintain(1.0)
+        sizes.append(sum(len(raw) for name, raw in world.disk.files().items() if "/wal/" in name))
+    assert max(sizes[500:]) <= max(sizes[:500])
+    assert taken(world) == [(1, 1501)]
+    world.restart("crash")
+    assert counts(world) == (0, 1)
