@@ -16,7 +16,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import msgspec
 
@@ -62,19 +61,12 @@ def slices(core: Core) -> Iterator[None]:
             if work.step():
                 core.promotions.pop(work.topic.id, None)
         except ColdMiss as miss:
-            block, found = miss.ahead[0], list[Columns]()
             try:
-                yield from core.in_background(partial(_fetch, core, block, found))
+                yield from core.bring(miss.ahead[0])
             except StorageError as error:
                 core.promotions.pop(work.topic.id, None)
                 work.fail(error)
-            else:
-                core.segments.admit(block, found[0])
         yield
-
-
-def _fetch(core: Core, block: Block, found: list[Columns]) -> None:
-    found.extend(core.segments.fetch([block]))
 
 
 def finish(core: Core, topic_id: int) -> None:
