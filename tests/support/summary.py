@@ -44,6 +44,16 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
             f"killed processes: {totals['kills']} kills, {totals['kill_records']} acknowledged "
             f"records checked, all there"
         )
+    if totals["soak_kills"]:
+        yield (
+            f"killed servers: {totals['soak_kills']} kills ({totals['soak_kills_recovering']} "
+            f"during recovery), {totals['soak_acks']} requests answered, "
+            f"{totals['soak_records']} acknowledged records and {totals['soak_deleted']} deleted "
+            f"ones checked, {totals['soak_unknown']} unknown outcomes "
+            f"({totals['soak_unknown_there']} were there), {totals['soak_copies']} copies of "
+            f"routers checked ({totals['soak_copies_again']} forwarded again where allowed); lost, "
+            "changed, resurrected, repeated: 0"
+        )
     if totals["queue_kills"]:
         yield (
             f"killed queues: {totals['queue_kills']} kills among 50 workers, "
