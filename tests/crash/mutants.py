@@ -226,6 +226,38 @@ MUTANTS = (
         "        lease_frames.stage_whole(core, topic)\n", "        pass\n",
         is_quick=False, area="queue",
     ),
+    Mutant(
+        "forwarded before the source is durable", "engine/forwarding.py",
+        '    if topic.config.durability in ("fsync", "ephemeral"):\n        return topic.head\n',
+        "    return topic.head\n",
+        area="router", first="appends",
+    ),
+    Mutant(
+        "copy seen before it is durable", "engine/forwarding.py",
+        "            self.gated = append.assign(self._core, self.topic, found.count",
+        "            append.assign(self._core, self.topic, found.count",
+        area="router", first="appends",
+    ),
+    Mutant(
+        "loss of the source passed over", "engine/planning.py",
+        "        if state != DELETED:\n", "        if False:\n",
+        area="router", first="appends",
+    ),
+    Mutant(
+        "router's place not replayed", "engine/rederive.py",
+        "        known.place = frame.place\n", "        pass\n",
+        area="router", first="appends",
+    ),
+    Mutant(
+        "snapshot without routers", "engine/checkpoint.py",
+        "[encode(router.frame()) for router in core.routers.kept_for(topic)]", "[]",
+        is_quick=False, area="router", first="checkpoints",
+    ),
+    Mutant(
+        "copies made again under other seqs", "engine/rederive.py",
+        "        low += max(dest.head + 1 - first, 0)\n", "",
+        is_quick=False, area="router", first="checkpoints",
+    ),
 )  # fmt: skip
 
 

@@ -12,9 +12,11 @@ import time
 from tests.crash.harness import Sweep, deterministic
 from tests.crash.queue_histories import random_history
 from tests.crash.queue_sweep import QueueSweep
+from tests.crash.router_harness import RouterSweep
 from tests.crash.test_corruption import check_fallback
 from tests.crash.test_io_errors import cases, check_after, run_with
 from tests.crash.test_queue_crashes import WORKFLOWS as QUEUE_WORKFLOWS
+from tests.crash.test_router_crashes import WORKFLOWS as ROUTER_WORKFLOWS
 from tests.crash.workflows import WORKFLOWS
 from topics.testing import CrashPlan
 
@@ -72,8 +74,22 @@ def search_queues(seconds: float, first: str) -> str | None:
     return None
 
 
+def search_routers(seconds: float, first: str) -> str | None:
+    stop = time.monotonic() + seconds
+    for name in sorted(ROUTER_WORKFLOWS, key=lambda name: name != first):
+        workflow, settings = ROUTER_WORKFLOWS[name]
+        try:
+            RouterSweep(PLANS, until_s=stop).run(workflow, settings)
+        except Exception as error:
+            return f"{name}: {type(error).__name__}: {error}"
+        if time.monotonic() > stop:
+            break
+    return None
+
+
+SEARCHES = {"log": search, "queue": search_queues, "router": search_routers}
+
 if __name__ == "__main__":
-    look = search_queues if sys.argv[2] == "queue" else search
-    found = look(float(sys.argv[1]), sys.argv[3])
+    found = SEARCHES[sys.argv[2]](float(sys.argv[1]), sys.argv[3])
     print(found)
     sys.exit(FOUND if found else 0)
