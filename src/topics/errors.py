@@ -24,6 +24,7 @@
         ├── CorruptData         bytes on disk that fail their checksum below the synced mark
         ├── DirectoryLocked     another process owns the data directory
         ├── FormatMismatch      the directory was written by another format version
+        ├── StoreUnreachable    503 store_unreachable: the cold store does not answer
         └── Poisoned            a sync failed; the process must exit and recover
 
 The message says what happened, what is still true and what to try; `detail` is for machines.
@@ -148,6 +149,13 @@ class DirectoryLocked(StorageError):
 
 class FormatMismatch(StorageError):
     pass
+
+
+class StoreUnreachable(StorageError):
+    """Records in the cold store can not be had now. Nothing is lost: retry when it is back."""
+
+    code = "store_unreachable"
+    status = 503
 
 
 class Poisoned(StorageError):

@@ -20,7 +20,7 @@ from topics.engine.router_frames import MapFrame, Place
 from topics.engine.routers import Router, Source
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import Throttled, TopicFull
+from topics.errors import RecordTooLarge, Throttled, TopicFull
 from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.types import LIVE, SOURCE_TRIM
@@ -88,10 +88,13 @@ def _forward_one(core: Core, router: Router, source: Source, upto: int) -> bool:
     try:
         found = plan(core, router, upto, ts)
         append.check_room(core, dest, found.copied, found.size)
-    except (Throttled, TopicFull):
+    except (Throttled, TopicFull, RecordTooLarge) as error:
+        # A record that can never fit holds the router back like any other: passing over it would
+        # be a silent loss. It goes on when the cap or the record changes.
+        router.blocked = error.code
         _back_off(core, router)
         return False
-    router.backoff_s = 0.0
+    router.backoff_s, router.blocked = 0.0, ""
     if found.cursor == router.ahead.cursor:
         return True
     _stage(core, router, found, ts)

@@ -15,7 +15,7 @@ from topics.engine.routers import Router
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.engine.write import ROUTER_META
-from topics.errors import TopicFull
+from topics.errors import RecordTooLarge, TopicFull
 from topics.storage.columns import Columns
 from topics.types import DELETED, LIVE, SOURCE_TRIM, UNASSIGNED
 
@@ -43,12 +43,15 @@ class Plan:
     count: int = 0
     copied: int = 0
     size: int = 0
+    # The bytes of the first copy for which there was no room.
+    refused_bytes: int = 0
 
 
 def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
     """Looks at up to RECORDS_MAX source records.
 
-    Raises TopicFull when not even one has room, ColdMiss when not even one is within reach.
+    Raises TopicFull when not even one has room, RecordTooLarge when the next one never will have,
+    ColdMiss when not even one is within reach.
     """
     source, dest = router.source, router.dest
     found = Plan(router.ahead.cursor)
@@ -88,7 +91,14 @@ def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
 
 def _at_least_one(found: Plan, router: Router) -> Plan:
     if found.cursor == router.ahead.cursor:
-        raise TopicFull(f'topic "{router.dest.name}" is full', topic=router.dest.name)
+        dest = router.dest
+        cap_bytes = dest.config.cap_bytes if dest.config.discard == "reject" else 0
+        if cap_bytes and found.refused_bytes > cap_bytes:
+            raise RecordTooLarge(
+                f'record {found.cursor + 1} of "{router.source.name}" can never fit "{dest.name}"',
+                topic=dest.name, cap_bytes=cap_bytes,
+            )  # fmt: skip
+        raise TopicFull(f'topic "{dest.name}" is full', topic=dest.name)
     return found
 
 
@@ -124,6 +134,7 @@ def _add(
     while fits and found.size + made.ends[fits - 1] > size:
         fits -= 1
     if not fits:
+        found.refused_bytes = made.ends[0]
         return 0
     if fits < len(indexes):
         made = made.cut(0, fits)

@@ -37,8 +37,8 @@ class Router:
     """
 
     __slots__ = (
-        "ahead", "backoff_s", "created_ts", "dest", "id", "known", "known_upto", "looked_upto",
-        "name", "options", "place", "retry_s", "source", "version",
+        "ahead", "backoff_s", "blocked", "created_ts", "dest", "id", "known", "known_upto",
+        "looked_upto", "name", "options", "place", "retry_s", "source", "version",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,8 @@ class Router:
         # A full destination is tried again later and later.
         self.retry_s = 0.0
         self.backoff_s = 0.0
+        # The code of what keeps it from forwarding; empty while nothing does.
+        self.blocked = ""
         # For an exactly-once router that starts over: source seqs up to `known_upto` may be in the
         # destination already; `known` has those found so far, up to the seq `looked_upto` there.
         self.known: set[int] = set()
@@ -65,6 +67,11 @@ class Router:
     def is_moving(self) -> bool:
         """Whether a map is on its way to the disk."""
         return self.ahead.step != self.place.step
+
+    @property
+    def lag(self) -> int:
+        """Source seqs that it has still to look at."""
+        return self.source.head - self.place.cursor
 
     @property
     def copying(self) -> Copying:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from topics.engine.block import Block
-from topics.errors import CorruptData, StorageError
+from topics.errors import CorruptData, StorageError, StoreUnreachable
 from topics.storage import cold as cold_codec
 from topics.storage import segment as codec
 from topics.storage.columns import Columns
@@ -130,7 +130,11 @@ class Segments:
         try:
             raw = self.store.get_range(name, start, rows[-1].end - start)
         except OSError as error:
-            raise StorageError(f"cold segment {segment.number} can not be read: {error}") from error
+            raise StoreUnreachable(
+                f"segment {segment.number} is in the cold store, which can not be reached now; "
+                "nothing is lost, try again later",
+                segment=segment.number,
+            ) from error
         held = HeldBytes(raw, start)
         return [codec.read_block(held, row, segment.number) for row in rows]
 

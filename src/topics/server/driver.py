@@ -22,6 +22,7 @@ SLICE_S = 0.002
 SHARED_SLICE_S = 0.001
 IDLE_S = 0.01
 COLD_THREADS = 4
+COLD_NOTED_S = 1.0
 
 
 class Driver:
@@ -42,6 +43,7 @@ class Driver:
         self._forward_is_due = False
         # Whether anything was written since the last slice of maintenance.
         self._is_busy = False
+        self._cold_noted_s = -COLD_NOTED_S
         self._cold = ThreadPoolExecutor(COLD_THREADS, "topics-cold")
 
     def start(
@@ -69,6 +71,8 @@ class Driver:
 
         def arrived(work: asyncio.Future[list[object]]) -> None:
             error = None if work.cancelled() else work.exception()
+            if error is not None:
+                self._note_cold(error)
             if error is None and not work.cancelled():
                 fetched = list(zip(miss.ahead, work.result(), strict=True))
                 # The first one last: it is needed next, and the cache may be small.
@@ -77,6 +81,13 @@ class Driver:
             done(error)
 
         work.add_done_callback(arrived)  # type: ignore[arg-type]
+
+    def _note_cold(self, error: BaseException) -> None:
+        """A store that is away is away for every read of it: the log says so now and then."""
+        now_s = self._loop.time()
+        if now_s >= self._cold_noted_s + COLD_NOTED_S:
+            self._cold_noted_s = now_s
+            LOG.error("the cold store can not be read: %s", error.__cause__ or error)
 
     def fail(self, error: BaseException) -> None:
         """The engine can not go on. Its tickets have ended; the process has to."""

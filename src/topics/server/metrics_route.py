@@ -15,6 +15,7 @@ import msgspec
 
 from topics.engine.catalog import queue_state
 from topics.engine.core import Core
+from topics.engine.core import Core
 from topics.engine.topic import Topic
 from topics.server.auth import READ, Key
 from topics.server.call import Call
@@ -113,6 +114,7 @@ class MetricsRoute:
         )  # fmt: skip
         rows = (
             ("topics_routers", "Routers.", counts.routers()),
+            ("topics_routers_blocked", "Routers that can not go on.", _blocked(core)),
             ("topics_records_live", "Records that can be read.", sums.records),
             ("topics_bytes_live", "Bytes of them.", core.live_bytes if core else 0),
             ("topics_queue_topics", "Topics that are queues.", sums.queues),
@@ -198,3 +200,8 @@ def _lags(topics: list[Topic]) -> Iterator[tuple[str, str, float]]:
         if topic.cursors is not None:
             for cursor in topic.cursors.standing.values():
                 yield topic.name, cursor.name, topic.head - topic.place(cursor)
+
+
+def _blocked(core: Core | None) -> int:
+    routers = () if core is None else core.routers.by_name.values()
+    return sum(bool(router.blocked) for router in routers)

@@ -79,7 +79,8 @@ class QueueRoutes:
             Route(
                 method="POST", path=path + "claim", handler=self.claim, scopes=READ | WRITE,
                 summary="Lease jobs of a queue to a worker.",
-                body=ClaimBody, needs_body=True, answers={200: ClaimAnswer}, errors=_ERRORS,
+                body=ClaimBody, needs_body=True, answers={200: ClaimAnswer},
+                errors=(*_ERRORS, "store_unreachable"),
             ),
             Route(
                 method="POST", path=path + "ack", handler=self.ack, scopes=WRITE,

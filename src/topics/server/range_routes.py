@@ -45,12 +45,14 @@ class RangeRoutes:
                 method="POST", path="/v0/topics/:topic/range", handler=self.range, scopes=READ,
                 summary="Read everything of (from_seq, to_seq]: records and gaps in order.",
                 body=RangeBody, answers={200: RangeAnswer},
-                others={200: (arrow.CONTENT_TYPE, "Done.")}, errors=("topic_not_found",),
+                others={200: (arrow.CONTENT_TYPE, "Done.")},
+                errors=("topic_not_found", "store_unreachable"),
             ),
             Route(
                 method="GET", path="/v0/topics/:topic/seq-at", handler=self.seq_at, scopes=READ,
                 summary="The first live record at or after a time; null past the head.",
-                parameters=(ts,), answers={200: SeqAt}, errors=("topic_not_found",),
+                parameters=(ts,), answers={200: SeqAt},
+                errors=("topic_not_found", "store_unreachable"),
             ),
         ]  # fmt: skip
 

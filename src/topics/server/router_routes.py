@@ -98,8 +98,8 @@ class RouterRoutes:
     def state(self, call: Call, name: str) -> Answer:
         router = self._app.engine.router(name)
         body = RouterState(
-            forwarded_total=router.place.forwarded_total, performance=call.performance(),
-            **_fields(router),
+            forwarded_total=router.place.forwarded_total, lag=router.lag,
+            blocked=router.blocked or None, performance=call.performance(), **_fields(router),
         )  # fmt: skip
         return call.answer(body)
 

@@ -198,7 +198,11 @@ class RouterPut(RouterFields, kw_only=True):
 
 
 class RouterState(RouterFields, kw_only=True):
+    """`lag` counts the source seqs ahead of it; `blocked` is the code of what keeps it back."""
+
     forwarded_total: int
+    lag: int
+    blocked: str | None
     performance: Performance
 
 

@@ -290,7 +290,8 @@ class Connection:
     def fail(self, cursor: Cursor, error: Exception, *, is_final: bool) -> None:
         LOG.error("topic %s can not be read", cursor.name, exc_info=error)
         text = "the topic's stored records can not be read" + ("" if is_final else " now")
-        self._send({"op": "error", "code": "internal", "message": text, "topic": cursor.name}, None)
+        code = error.code if isinstance(error, TopicsError) else "internal"
+        self._send({"op": "error", "code": code, "message": text, "topic": cursor.name}, None)
 
     # -- topics.server.delivery.Outlet ---------------------------------------------------------
 

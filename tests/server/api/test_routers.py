@@ -226,3 +226,49 @@ def test_a_router_goes_on_after_a_restart(tmp_path: Any) -> None:
             found = client.post("/v0/topics/b/diff", body).json["records"]
             assert [record["data"] for record in found] == [*range(1990, 2000), "more"]
         served.stop()
+
+
+def state_when(client: Client, name: str, blocked: str | None, lag: int) -> Any:
+    """A router's state once it is blocked like this, and so far behind."""
+    stop = time.monotonic() + 10
+    while time.monotonic() < stop:
+        state = client.get(f"/v0/routers/{name}").json
+        if (state["blocked"], state["lag"]) == (blocked, lag):
+            return state
+        time.sleep(0.005)
+    raise AssertionError(state)
+
+
+def test_a_full_destination_is_said_to_block(client: Client, topic: str) -> None:
+    dest = topic + ".b"
+    client.put(f"/v0/topics/{dest}", {"cap_records": 1, "discard": "reject"})
+    route(client, topic, dest, topic)
+    write(client, topic, 1, 2, 3)
+    assert state_when(client, topic, "topic_full", lag=2)["forwarded_total"] == 1
+    client.put(f"/v0/topics/{dest}", {})
+    assert state_when(client, topic, None, lag=0)["forwarded_total"] == 3
+    assert [record["data"] for record in arrived(client, dest, 3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("way_out", ["raise the cap", "delete the record", "discard the old"])
+def test_a_record_that_can_never_fit_blocks_and_is_not_passed_over(
+    client: Client, topic: str, way_out: str
+) -> None:
+    """The router keeps its place, says why, and goes on when it can: nothing is lost in silence."""
+    dest = topic + ".b"
+    client.put(f"/v0/topics/{dest}", {"cap_bytes": 1000, "discard": "reject"})
+    route(client, topic, dest, topic)
+    write(client, topic, "small", "x" * 2000, "last")
+    assert state_when(client, topic, "record_too_large", lag=2)["forwarded_total"] == 1
+    assert client.metrics()["topics_routers_blocked"] >= 1
+    seqs = {"raise the cap": [1, 2, 3], "delete the record": [1, 3], "discard the old": [3]}
+    if way_out == "raise the cap":
+        client.put(f"/v0/topics/{dest}", {"cap_bytes": 9000, "discard": "reject"})
+    elif way_out == "delete the record":
+        client.post(f"/v0/topics/{topic}/delete", {"match": "t", "before_seq": 3})
+    else:
+        client.put(f"/v0/topics/{dest}", {"cap_bytes": 1000})
+    state_when(client, topic, None, lag=0)
+    found = arrived(client, dest, len(seqs[way_out]))
+    values = {1: "small", 2: "x" * 2000, 3: "last"}
+    assert [record["data"] for record in found] == [values[seq] for seq in seqs[way_out]]
