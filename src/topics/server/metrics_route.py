@@ -15,7 +15,6 @@ import msgspec
 
 from topics.engine.catalog import queue_state
 from topics.engine.core import Core
-from topics.engine.core import Core
 from topics.engine.topic import Topic
 from topics.server.auth import READ, Key
 from topics.server.call import Call
