@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from topics.engine.inventory import Chosen, leftovers
 from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
+from topics.storage import flags as flags_of
 from topics.storage.fs import join, opened
-from topics.storage.segment import DEAD, Bytes, FileBytes, SegmentInfo
+from topics.storage.segment import Bytes, FileBytes, SegmentInfo
 from topics.storage.snapshot import Snapshot
 from topics.storage.tiers import Store
 
@@ -46,10 +47,12 @@ def check_segments(checker: Checker, summaries: list[Snapshot]) -> None:
                 checker.report.warn(f"seg/{name}", "unknown_file", "the next start sets it aside")
     elif all_matter:
         checker.report.warn("seg", "unknown_file", "no snapshot says which segments are needed")
+    every = [summary.sums() for summary in summaries]
     for name in names:
         number = _number(name)
         if number is not None:
-            _check_one(checker, name, number, matters=all_matter or number in needed)
+            sums = [each.get(number, []) for each in every]
+            _check_one(checker, name, number, sums, matters=all_matter or number in needed)
     present = {_number(name) for name in names}
     for number in sorted(needed - present):
         path = f"seg/{segment.file_name(number)}"
@@ -61,7 +64,9 @@ def _number(name: str) -> int | None:
     return cold.parse_file_name(name) if number is None else number
 
 
-def _check_one(checker: Checker, name: str, number: int, *, matters: bool) -> None:
+def _check_one(
+    checker: Checker, name: str, number: int, sums: list[list[flags_of.Sum]], *, matters: bool
+) -> None:
     data, report = checker.data, checker.report
     shown = f"seg/{name}"
     report.checked.segments += 1
@@ -82,8 +87,8 @@ def _check_one(checker: Checker, name: str, number: int, *, matters: bool) -> No
             kind = "segment_damaged" if name.endswith(".seg") else "cold_table_damaged"
             report.note(matters, shown, kind, error.message)
             return
-    if set(flags) - {0, DEAD}:
-        report.note(matters, shown, "flags_damaged", "a delete flag is neither set nor clear")
+    if any(flags_of.doubtful(info.rows, flags, each) for each in sums or [[]]):
+        report.note(matters, shown, "flags_damaged", "its delete flags are not those written")
 
 
 def _check_blocks(

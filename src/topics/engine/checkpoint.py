@@ -55,6 +55,7 @@ class Pass:
     # By segment: a packed one stays open while a topic's own ones come and go.
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
     unfinished: dict[int, SegmentWriter] = field(default_factory=dict)
+    made: dict[int, Segment] = field(default_factory=dict)
 
     def abandon(self) -> None:
         """Leaves nothing behind but what is in place and whole."""
@@ -112,13 +113,15 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
         yield from _finish_segment(core, run, run.packed)
     # Also those that nothing needs any more since: the snapshot still names them, and the frames
     # of their deletes are trimmed.
-    for segment in {**named, **core.segments.live}.values():
+    named |= run.made | core.segments.live
+    for segment in named.values():
         if segment.unflagged:
             yield from core.in_background(core.segments.flag_writer(segment))
+    numbers = sorted(run.segments)
     taken = Snapshot(
         core.snapshot_number + 1, core.generation, run.positions, run.next_topic_id,
-        run.next_epoch, core.next_segment, sorted(run.segments), run.garbage,
-        core.routers.next_id,
+        run.next_epoch, core.next_segment, numbers, run.garbage, core.routers.next_id,
+        [named[number].flag_sums for number in numbers],
     )  # fmt: skip
     yield from core.in_background(lambda: run.writer.finish(taken))
     core.snapshot_number = taken.number
@@ -291,7 +294,8 @@ def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[No
     finished: list[SegmentInfo] = []
     yield from core.in_background(lambda: finished.append(writer.finish()))
     del run.unfinished[writer.number]
-    held = core.segments.adopt(finished[0])
+    held = core.segments.adopt(finished[0], writer.flags)
+    run.made[held.number] = held
     # Kept until every piece has its block: the first ones may be let go of meanwhile.
     held.left += 1
     for index, piece in enumerate(pieces):

@@ -17,11 +17,11 @@ from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
 from topics.storage import columns as columns_codec
 from topics.storage.datadir import DataDir
+from topics.storage.flags import doubtful
 from topics.storage.fs import join, opened
 from topics.storage.segment import DEAD, FileBytes, Row
 from topics.storage.snapshot import Snapshot, TopicRecord
 
-FLAGS = bytes((0, DEAD))
 # A block of a segment, with its delete flags.
 Held = tuple[Segment, Row, bytes]
 # What to do about seqs that no segment holds.
@@ -89,7 +89,7 @@ def _sync_flags(core: Core) -> None:
     """
     data = core.data
     for held in core.segments.live.values():
-        if held.is_cold or not held.has_flags:
+        if held.is_cold or not held.flag_sums:
             continue
         with opened(data.fs, join(data.segments, segment.file_name(held.number))) as file:
             if data.is_poisoned:
@@ -110,12 +110,11 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
         for raw in record.routers:
             rederive.define(core, router_frames.decode_router(raw))
     rows: dict[int, list[Held]] = defaultdict(list)
-    for number in taken.segments:
+    for number, sums in taken.sums().items():
         held, flags = open_segment(core, number)
-        if flags.translate(None, FLAGS):
-            # A write of one byte lands or does not: only rot leaves a third value.
+        if doubtful(held.info.rows, flags, sums):
             raise CorruptData(
-                f"segment {number}: a delete flag is neither set nor clear; nothing was changed. "
+                f"segment {number}: its delete flags are damaged; nothing was changed. "
                 "Restore it from a backup, or run `topics repair --accept-loss`.",
                 segment=number,
             )
@@ -201,12 +200,10 @@ def open_segment(core: Core, number: int) -> tuple[Segment, bytes]:
             flags = file.pread(info.flag_count, info.flags_at)
         finally:
             file.close()
-        held = core.segments.adopt(info)
-        held.has_flags = DEAD in flags
-        return held, flags
+        return core.segments.adopt(info, flags), flags
     if data.fs.exists(join(data.segments, cold.file_name(number))):
         info, flags = cold.read(data.fs, data.segments, number)
-        return core.segments.adopt(info, is_cold=True), flags
+        return core.segments.adopt(info, flags, is_cold=True), flags
     raise CorruptData(
         f"segment {number} is missing; nothing was changed. Restore it from a backup, or run "
         "`topics repair --accept-loss`.",

@@ -13,6 +13,7 @@ from topics.engine.segments import Segment
 from topics.engine.topic import Topic
 from topics.errors import CorruptData, InvalidRequest
 from topics.storage import cold, segment, snapshot
+from topics.storage.flags import Sum, doubtful, nearest
 from topics.storage.frames import checksum
 from topics.storage.fs import join, opened
 from topics.storage.segment import DEAD, FileBytes, Row
@@ -40,7 +41,7 @@ class Shelf:
     bad: dict[int, list[tuple[Row, bytes]]] = field(default_factory=lambda: defaultdict(list))
 
 
-def _read_segments(found: Salvage, numbers: list[int]) -> Shelf:
+def _read_segments(found: Salvage, numbers: list[int], sums: dict[int, list[Sum]]) -> Shelf:
     core, shelf = found.core, Shelf()
     for number in numbers:
         try:
@@ -48,11 +49,11 @@ def _read_segments(found: Salvage, numbers: list[int]) -> Shelf:
         except (CorruptData, OSError):
             found.damaged_segments.add(number)
             continue
-        sound = bytes(_nearest(flag) for flag in flags)
-        if sound != flags:
-            found.damaged_segments.add(number)
+        sound = bytes(nearest(flag) for flag in flags)
         bad = set() if held.is_cold and core.segments.store is None else _bad_rows(core, held)
-        if bad:
+        # Of a block whose flags are lost nobody can say what was deleted: all of it counts as lost.
+        bad |= set(doubtful(held.info.rows, sound, sums.get(number, [])))
+        if bad or sound != flags:
             found.damaged_segments.add(number)
         for row in held.info.rows:
             dead = sound[row.flag_at : row.flag_at + row.count]
@@ -61,11 +62,6 @@ def _read_segments(found: Salvage, numbers: list[int]) -> Shelf:
             else:
                 shelf.good[row.topic_id].append((held, row, dead))
     return shelf
-
-
-def _nearest(flag: int) -> int:
-    """A delete flag that is neither set nor clear: the value fewer bits away."""
-    return DEAD if (flag ^ DEAD).bit_count() <= flag.bit_count() else 0
 
 
 def _bad_rows(core: Core, held: Segment) -> set[Row]:
@@ -93,7 +89,7 @@ def _bad_rows(core: Core, held: Segment) -> set[Row]:
 
 def enter_base(found: Salvage, summary: Snapshot, records: list[TopicRecord]) -> None:
     core = found.core
-    shelf = _read_segments(found, summary.segments)
+    shelf = _read_segments(found, summary.segments, summary.sums())
     for record in records:
         held = {first for first, _, _ in record.ghosts}
         record.ghosts.extend(
@@ -112,7 +108,7 @@ def enter_unnamed(found: Salvage) -> None:
     core = found.core
     names = core.data.fs.listdir(core.data.segments)
     numbers = sorted({n for n in map(number_of, names) if n is not None})
-    shelf = _read_segments(found, numbers)
+    shelf = _read_segments(found, numbers, {})
     found.named = _names_agreed_on(core)
     for topic_id in sorted(shelf.good.keys() | shelf.bad.keys()):
         name, config, version = found.name_of(topic_id)

@@ -123,7 +123,7 @@ def _rewrite(core: Core, held: Segment, blocks: list[Owned], done: Scrubbed) -> 
         return
     finished: list[SegmentInfo] = []
     yield from core.in_background(lambda: finished.append(writer.finish()))
-    new = core.segments.adopt(finished[0])
+    new = core.segments.adopt(finished[0], writer.flags)
     for topic, block, row, dead in pieces:
         if not topic.dropped and block.segment is held:
             _switch(core, topic, block, new, row, dead)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from topics.engine.block import Block
 from topics.errors import CorruptData, StorageError, StoreUnreachable
 from topics.storage import cold as cold_codec
+from topics.storage import flags
 from topics.storage import segment as codec
 from topics.storage.columns import Columns
 from topics.storage.fs import File, Fs, join
@@ -45,8 +46,8 @@ class Segment:
     left: int = 0
     # Indexes into the flag area that are dead in memory but not yet on the disk.
     unflagged: list[int] = field(default_factory=list)
-    # Whether some records were dead on the disk when it was opened.
-    has_flags: bool = False
+    # Of the flags that are on the disk.
+    flag_sums: list[flags.Sum] = field(default_factory=list)
 
     def release(self, block: Block) -> None:
         self.left -= 1
@@ -171,8 +172,9 @@ class Segments:
 
     # -- life --------------------------------------------------------------------------------
 
-    def adopt(self, info: SegmentInfo, *, is_cold: bool = False) -> Segment:
+    def adopt(self, info: SegmentInfo, set_flags: bytes, *, is_cold: bool = False) -> Segment:
         segment = Segment(info.number, info, self, is_cold)
+        segment.flag_sums = flags.sums(info.rows, set_flags)
         self.live[info.number] = segment
         return segment
 
@@ -203,7 +205,8 @@ class Segments:
 
         def call() -> None:
             try:
-                write(self.fs, self.directory, segment.info, indexes)
+                written = write(self.fs, self.directory, segment.info, indexes)
+                segment.flag_sums = flags.renewed(segment.info.rows, written, segment.flag_sums)
             except BaseException:
                 # Still due: the log must not be trimmed before they are durable.
                 segment.unflagged.extend(indexes)

@@ -53,8 +53,9 @@ def read(fs: Fs, directory: str, number: int) -> tuple[SegmentInfo, bytes]:
     return SegmentInfo(number, rows, flags_at, flag_count), raw[table_end:]
 
 
-def add_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> None:
+def add_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> bytes:
     _, flags = read(fs, directory, info.number)
     marked = np.frombuffer(flags, dtype=np.uint8).copy()
     marked[indexes] = DEAD
     write(fs, directory, info, marked.tobytes())
+    return marked.tobytes()

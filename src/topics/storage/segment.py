@@ -125,6 +125,10 @@ class SegmentWriter:
     def size(self) -> int:
         return self._offset
 
+    @property
+    def flags(self) -> bytes:
+        return bytes(self._flags)
+
     def add(
         self, columns: Columns, *, topic_id: int, epoch: int, first: int, dead: bytes | None
     ) -> Row:
@@ -223,8 +227,8 @@ def read_block(source: Bytes, row: Row, number: int) -> Columns:
     return columns
 
 
-def write_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> None:
-    """Marks records dead in place and makes the marks durable."""
+def write_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> bytes:
+    """Marks records dead in place and makes the marks durable; all flags as they are then."""
     with opened(fs, join(directory, file_name(info.number))) as file:
         sentinel = bytes([DEAD])
         for index in indexes:
@@ -234,3 +238,4 @@ def write_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -
         except OSError as error:
             # The file stays in use, so that a second sync could succeed without these bytes.
             raise Poisoned(f"sync of segment {info.number} failed: {error}") from error
+        return file.pread(info.flag_count, info.flags_at)

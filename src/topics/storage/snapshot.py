@@ -13,6 +13,7 @@ import msgspec
 import xxhash
 
 from topics.errors import CorruptData
+from topics.storage import flags
 from topics.storage.frames import FORMAT_VERSION, SECTOR, checksum
 from topics.storage.fs import File, Fs, join, opened
 from topics.types import Cursor, TopicConfig
@@ -72,6 +73,11 @@ class Snapshot(msgspec.Struct, array_like=True):
     # Segments that nothing needed any more: they may be removed.
     garbage: list[int]
     next_router_id: int = 1
+    # Of the delete flags of each of the segments, in their order.
+    flag_sums: list[list[flags.Sum]] = []
+
+    def sums(self) -> dict[int, list[flags.Sum]]:
+        return dict(zip(self.segments, self.flag_sums, strict=True))
 
 
 _ENCODER = msgspec.msgpack.Encoder()
