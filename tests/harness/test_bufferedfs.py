@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -52,6 +53,18 @@ def test_names_change_on_the_inner_fs_only_at_sync_dir(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["made", "there"]
     assert (tmp_path / "made").read_bytes() == b"synced"
     assert read_all(fs, str(tmp_path / "made")) == b"unsynced"
+
+
+def test_directories_are_neither_renamed_nor_replaced(tmp_path: Path) -> None:
+    """Both fail as a system call does, with the names as they were."""
+    fs = BufferedFs(OsFs())
+    fs.mkdir(str(tmp_path / "d"))
+    (tmp_path / "f").write_bytes(b"")
+    for source, target, code in (("d", "e", errno.ENOTSUP), ("f", "d", errno.EISDIR)):
+        with pytest.raises(OSError) as caught:  # noqa: PT011
+            fs.rename(str(tmp_path / source), str(tmp_path / target))
+        assert caught.value.errno == code
+    assert fs.listdir(str(tmp_path)) == ["d", "f"]
 
 
 def test_a_rename_between_directories_brings_along_what_it_needs() -> None:

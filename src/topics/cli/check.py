@@ -11,7 +11,6 @@ from rich.markup import escape
 from topics.cli import directory, exits
 from topics.engine import check as checking
 from topics.engine.findings import Report
-from topics.storage.fs import OsFs, join
 
 
 def register(app: typer.Typer) -> None:
@@ -32,16 +31,8 @@ def check(
     """
     if cold and not cold_dir:
         raise typer.BadParameter("--cold needs --cold-dir or TOPICS_COLD_DIR")
-    with directory.reaching(path, as_json=as_json):
-        fs = OsFs()
-        lock = fs.lock_shared(join(path, "LOCK"))
-        try:
-            store = directory.store_of(cold_dir, directory.reading()) if cold else None
-            with directory.progress_bar("checking") as progress:
-                found = checking.check(fs, path, store=store, progress=progress)
-        finally:
-            if lock is not None:
-                lock.release()
+    with directory.looking(path, cold_dir if cold else "", as_json=as_json) as at:
+        found = checking.check(at.fs, path, store=at.store, progress=at.progress)
     if as_json:
         directory.write_json(found)
     else:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from topics.cli import exits
 from topics.engine.findings import Report
 from topics.errors import DirectoryLocked, FormatMismatch, StorageError
 from topics.settings import Settings
-from topics.storage.fs import Fs, OsFs
+from topics.storage.fs import Fs, OsFs, join
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.tiers import Store, open_store
 
@@ -52,14 +53,33 @@ def reaching(path: str, *, as_json: bool) -> Iterator[None]:
         raise exits.Unreachable(message) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A directory to look through: its filesystem, its cold store, and the call for progress."""
+
+    fs: Fs
+    store: Store | None
+    progress: Any
+
+
+@contextmanager
+def looking(path: str, cold_dir: str, *, as_json: bool, is_shared: bool = True) -> Iterator[Looked]:
+    """Keeps servers away from a directory while it is looked through, unless the work does so."""
+    with reaching(path, as_json=as_json):
+        fs = OsFs()
+        lock = fs.lock_shared(join(path, "LOCK")) if is_shared else None
+        try:
+            with progress_bar("checking") as progress:
+                yield Looked(fs, store_of(cold_dir, ReadOnlyFs(fs)), progress)
+        finally:
+            if lock is not None:
+                lock.release()
+
+
 def require_format(path: str) -> None:
     """Refuses to turn a mistyped path into a new data directory."""
     if not os.path.isfile(os.path.join(path, "FORMAT")):
         raise exits.Unreachable(f"{path} is not a topics directory: it has no FORMAT file")
-
-
-def reading() -> Fs:
-    return ReadOnlyFs(OsFs())
 
 
 def settings_for(cold_dir: str) -> Settings:

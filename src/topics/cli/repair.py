@@ -9,7 +9,6 @@ import typer
 from topics.cli import directory, exits
 from topics.engine import repair as repairing
 from topics.engine.repair import Repaired
-from topics.storage.fs import OsFs, join
 
 LINES_MAX = 20
 
@@ -32,19 +31,11 @@ def repair(
     it, what can not be read becomes a `corruption` gap that readers are told about, and the old
     files are kept in broken/.
     """
-    with directory.reaching(path, as_json=as_json):
-        fs = OsFs()
-        lock = None if accept_loss else fs.lock_shared(join(path, "LOCK"))
-        try:
-            store = directory.store_of(cold_dir, directory.reading())
-            with directory.progress_bar("checking") as progress:
-                done = repairing.repair(
-                    fs, path, accept_loss=accept_loss, settings=directory.settings_for(""),
-                    store=store, progress=progress,
-                )  # fmt: skip
-        finally:
-            if lock is not None:
-                lock.release()
+    with directory.looking(path, cold_dir, as_json=as_json, is_shared=not accept_loss) as at:
+        done = repairing.repair(
+            at.fs, path, accept_loss=accept_loss, settings=directory.settings_for(""),
+            store=at.store, progress=at.progress,
+        )  # fmt: skip
     if as_json:
         directory.write_json(done)
     else:

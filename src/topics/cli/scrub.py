@@ -8,6 +8,8 @@ import typer
 
 from topics.cli import directory
 from topics.engine.engine import Engine
+from topics.storage.fs import OsFs
+from topics.storage.readonly import ReadOnlyFs
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +32,7 @@ def scrub(
     """
     with directory.reaching(path, as_json=as_json):
         directory.require_format(path)
-        directory.store_of(cold_dir, directory.reading())
+        directory.store_of(cold_dir, ReadOnlyFs(OsFs()))
         with Engine.open(path, settings=directory.settings_for(cold_dir)) as engine:
             done = engine.scrub(keep_aside=keep_aside)
     if as_json:

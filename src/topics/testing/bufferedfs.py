@@ -124,13 +124,15 @@ class BufferedFs:
     def rename(self, source: str, target: str) -> None:
         with self.guard:
             key, into = posixpath.normpath(source), posixpath.normpath(target)
+            if self._is_directory(key):
+                # Nothing here knows what is below it.
+                _fail(errno.ENOTSUP, source)
             node = self._resolve(key)
             if node is None:
                 _fail(errno.ENOENT, source)
             self._check_parent(into)
-            for path in (key, into):
-                if self._is_directory(path):
-                    raise NotImplementedError("BufferedFs does not rename directories")
+            if self._is_directory(into):
+                _fail(errno.EISDIR, target)
             if key != into:
                 self._change(_NameChange("rename", key, node, into))
 
