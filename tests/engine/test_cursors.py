@@ -15,6 +15,7 @@ from topics.errors import (
     Throttled,
     TopicNotFound,
 )
+from topics.settings import KIB
 from topics.types import CursorState, Hold
 
 CLASSES = ["ephemeral", "memory", "disk", "fsync"]
@@ -279,3 +280,18 @@ def test_a_snapshot_between_two_puts_keeps_the_later(world: World, how: Ending) 
     before = world.engine.cursors("t")
     for _ in range(3):
         assert world.restart(how).cursors("t") == before
+
+
+def test_cursors_alone_do_not_let_the_log_grow() -> None:
+    """Readers that only note where they are cause checkpoints, which trim what they wrote."""
+    world = World(seal_bytes=100 * KIB)
+    world.fill("t", 5)
+    sizes = []
+    for n in range(1500):
+        world.engine.put_cursor("t", "reader", seq=n % 5, reset=True)
+        world.clock.advance(60)
+        world.engine.maintain(1.0)
+        sizes.append(sum(len(raw) for name, raw in world.disk.files().items() if "/wal/" in name))
+    assert max(sizes[500:]) <= max(sizes[:500])
+    world.restart("crash")
+    assert world.engine.cursor("t", "reader").seq == 4

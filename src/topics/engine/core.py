@@ -57,7 +57,7 @@ class Core:
         self.live_bytes = 0
         # Assigned but not published yet.
         self.pending_bytes = 0
-        # Published, or written about leases, since the last checkpoint began.
+        # Published since the last checkpoint began.
         self.unsealed_records = 0
         self.unsealed_bytes = 0
         self.idempotency_keys = 0

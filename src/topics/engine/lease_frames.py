@@ -128,8 +128,6 @@ def stage_whole(core: Core, topic: Topic) -> None:
 
 def _stage(core: Core, op: Op, payload: bytes) -> None:
     op.payload = payload
-    # Workers may go on for days without a record being written, and the log must not grow as long.
-    core.unsealed_bytes += frames.SECTOR + len(payload)
     # Aside: what else is written to the topic need not wait for its leases.
     core.committer.stage_aside(op)
 

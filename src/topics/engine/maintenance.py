@@ -33,6 +33,8 @@ class Maintenance:
         self._checkpoint_s = core.clock.monotonic_s()
         self._tick_s = 0.0
         self._synced_s = 0.0
+        # What the log had when the last checkpoint began.
+        self._logged_bytes = 0
         # When a router's record is next asked of the cold store.
         self._store_retry_s = 0.0
 
@@ -124,6 +126,7 @@ class Maintenance:
     def _begin_checkpoint(self) -> None:
         self._checkpoint_s = self.core.clock.monotonic_s()
         self.core.unsealed_bytes = self.core.unsealed_records = 0
+        self._logged_bytes = self._log_bytes()
         self._running = self._checkpoint_then_relocate()
 
     def _checkpoint_then_relocate(self) -> Iterator[None]:
@@ -151,16 +154,25 @@ class Maintenance:
             gc.freeze()
 
     def _wants_checkpoint(self, now_s: float) -> bool:
-        """The three seal triggers: bytes, records, age."""
+        """The three seal triggers: bytes, records, age.
+
+        The log itself counts half: cursors, leases and deletes may go on for days without a record
+        being written, and it must not grow as long.
+        """
         core, settings = self.core, self.core.settings
         return (
             core.unsealed_bytes >= settings.seal_bytes
+            or self._log_bytes() - self._logged_bytes >= 2 * settings.seal_bytes
             or core.unsealed_records >= settings.seal_records
             or (
                 core.unsealed_records > 0
                 and now_s - self._checkpoint_s >= settings.seal_age_ms / 1000
             )
         )
+
+    def _log_bytes(self) -> int:
+        """What was written to the log so far, in all shards."""
+        return self.core.committer.lanes[0].shard.stats.bytes_written_total
 
     def _fold(self, topic: Topic) -> bool:
         tags = topic.tags

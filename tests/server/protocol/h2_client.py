@@ -72,13 +72,15 @@ class H2Client:
 
     def read(self) -> bool:
         """Takes what there is; False at the end of the connection."""
-        data = self.socket.recv(1 << 16)
-        if not data:
+        try:
+            data = self.socket.recv(1 << 16)
+            for event in self.h2.receive_data(data):
+                self._take(event)
+            self.flush()
+        except (ConnectionResetError, BrokenPipeError):
+            # A server that refuses what it was sent does not wait for the rest.
             return False
-        for event in self.h2.receive_data(data):
-            self._take(event)
-        self.flush()
-        return True
+        return bool(data)
 
     def _take(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.ConnectionTerminated):
