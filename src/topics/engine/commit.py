@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, OutcomeUnknown, Poisoned, TopicsError
+from topics.errors import DiskFull, OutcomeUnknown, Poisoned, StorageError, TopicsError
 from topics.storage import frames
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
@@ -190,6 +190,10 @@ class Committer:
             )
         except DiskFull as full:
             self._reject(ops, full)
+            return
+        except MemoryError:
+            # A group is put together in memory before its first byte is written.
+            self._reject(ops, StorageError("no memory for the write; nothing was written"))
             return
         except Poisoned as error:
             self._unknown(ops, error)

@@ -239,9 +239,14 @@ class Core:
     def log_floor(self, topic: Topic, state: int) -> None:
         """Writes down how far records were lost to `state`."""
         floor = dict(topic.lost).get(state, 0) + 1
-        self.committer.stage(
-            Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
-        )
+        op = Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
+        lane = self.committer.lane_of(topic)
+        if lane.staged or lane.shard.is_dirty:
+            self.committer.stage(op)
+            return
+        # It may be seen at once and nothing else asks for a sync: so this does, and nobody waits.
+        op.gated = True
+        self.committer.stage_aside(op)
 
 
 def nothing() -> None:

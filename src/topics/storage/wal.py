@@ -101,7 +101,7 @@ class Shard:
     offset: int = field(default=SECTOR, init=False)
     synced: Mark = field(default=Mark(0, 0), init=False)
     lsn: int = field(default=1, init=False)
-    poison: OSError | None = field(default=None, init=False)
+    poison: Exception | None = field(default=None, init=False)
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     # Whether groups were written since the last mark.
     unmarked: bool = field(default=False, init=False)
@@ -264,7 +264,8 @@ class Shard:
                 return
             for wal_file in files:
                 wal_file.file.sync()
-        except OSError as error:
+        except Exception as error:
+            # Whatever it was: the thread that syncs must not end with others waiting for it.
             self.poison = error
             return
         self.sync_s = self.clock.monotonic_s() - began
