@@ -13,7 +13,7 @@ Runs in slices beside writes. The order is the promise:
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -263,13 +263,8 @@ def _reblock(held: list[tuple[int, Columns]], bytes_max: int) -> Iterator[tuple[
 
 
 def _stop_within(columns: Columns, start: int, bytes_max: int) -> int:
-    base = columns.start(start)
-    if columns.ends[-1] - base <= bytes_max:
-        return len(columns)
-    stop = start + 1
-    while stop < len(columns) and columns.ends[stop] - base <= bytes_max:
-        stop += 1
-    return stop
+    """The end of the records from `start` on that have `bytes_max` together; one in any case."""
+    return bisect_right(columns.ends, columns.start(start) + bytes_max, start + 1)
 
 
 def _fits(gathered: Columns, part: Columns, bytes_max: int) -> bool:
@@ -321,7 +316,7 @@ def _switch(core: Core, piece: Piece, number: int) -> None:
     if type(payload) is bytearray:
         piece.columns.payload = bytes(payload)
     sealed.segment, sealed.row = held, row
-    replaced = [b for b in topic.blocks[low:] if b.first < row.stop]
+    replaced = topic.blocks[low : bisect_left(topic.blocks, row.stop, low, key=FIRST)]
     for old in replaced:
         if old.dead is not None:
             for index in range(old.count):

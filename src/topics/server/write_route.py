@@ -37,6 +37,8 @@ _ONE = (
     b'"created":%b,"deduped":%b,"performance":{"server_total_ms":%.3f,%b}}'
 )
 _FALSE_TRUE = (b"false", b"true")
+_NUMBERS = [b"%d" % number for number in range(1000)]
+_LAST_DIGITS = [b"%03d" % number for number in range(1000)]
 
 
 class WriteRoute:
@@ -125,7 +127,7 @@ class WriteRoute:
             return Response(body, status)
         seqs = b""
         if returns_seqs:
-            seqs = _SEQS % ",".join(map(str, range(first, first + count))).encode()
+            seqs = _SEQS % _numbers(first, count)
         body = _MANY % (
             done.topic.encode(), first, done.last_seq, seqs, done.head_seq, count,
             _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped], took_ms, spent,
@@ -143,6 +145,24 @@ class WriteRoute:
             self._last = (write_s, sync_s)
             self._last_spent = _SPENT % (write_s * 1000, sync_s * 1000)
         return self._last_spent
+
+
+def _numbers(first: int, count: int) -> bytes:
+    """`first` and the numbers behind it, with commas between.
+
+    Those of one thousand differ in their last three digits only, which are there already: a tenth
+    of the work of writing each.
+    """
+    parts = []
+    while count:
+        thousand, low = divmod(first, 1000)
+        some = min(1000 - low, count)
+        digits = _LAST_DIGITS[low : low + some] if thousand else _NUMBERS[low : low + some]
+        lead = b"%d" % thousand if thousand else b""
+        parts.append(lead + (b"," + lead).join(digits))
+        first += some
+        count -= some
+    return b",".join(parts)
 
 
 def _key_of(header: bytes, chars_max: int) -> str:

@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from topics.types import Payload
+
 FORMAT_VERSION = 1
 SECTOR = 512
 GROUP_MAGIC = b"TOPGRP\x00\x01"
@@ -61,6 +63,14 @@ _ZEROS = bytes(SECTOR)
 SPLIT_BYTES = 64 * 1024
 
 checksum = xxhash.xxh3_64_intdigest
+
+
+def checksum_of(*parts: Payload) -> int:
+    """The checksum of the parts behind each other, without putting them together."""
+    running = xxhash.xxh3_64()
+    for part in parts:
+        running.update(part)
+    return running.intdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +146,8 @@ def encode_group(
             struct.pack_into("<Q", body, 8, checksum(view[16:end]))
         return body
     body = bytearray().join([head, *entries, *columns])
-    running = xxhash.xxh3_64()
     with memoryview(body) as view:
-        running.update(view[16:])
-    for payload in payloads:
-        running.update(payload)
-    struct.pack_into("<Q", body, 8, running.intdigest())
+        struct.pack_into("<Q", body, 8, checksum_of(view[16:], *payloads))
     return body
 
 

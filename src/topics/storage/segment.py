@@ -24,7 +24,7 @@ from typing import Protocol
 from topics.errors import CorruptData, Poisoned
 from topics.storage import columns as columns_codec
 from topics.storage.columns import Columns
-from topics.storage.frames import SECTOR, checksum
+from topics.storage.frames import SECTOR, checksum, checksum_of
 from topics.storage.fs import File, Fs, join, opened
 
 DEAD = 0xD5
@@ -133,14 +133,14 @@ class SegmentWriter:
         self, columns: Columns, *, topic_id: int, epoch: int, first: int, dead: bytes | None
     ) -> Row:
         flags, raw = columns_codec.encode(columns, times=True)
-        body = raw + bytes(columns.payload)
         row = Row(
             topic_id, flags, epoch, first, len(columns), self._offset, len(raw),
-            len(columns.payload), columns.times[0], columns.times[-1], checksum(body),
-            len(self._flags),
+            len(columns.payload), columns.times[0], columns.times[-1],
+            checksum_of(raw, columns.payload), len(self._flags),
         )  # fmt: skip
-        self._buffer += body
-        self._offset += len(body)
+        self._buffer += raw
+        self._buffer += columns.payload
+        self._offset += len(raw) + len(columns.payload)
         if len(self._buffer) >= BUFFER_BYTES:
             self._flush()
         self._rows.append(row)

@@ -184,3 +184,14 @@ def test_writes_of_one_connection_keep_their_order(served: Served, topic: str) -
         json.loads(b"[" + part.split(b",")[0] + b"]")[0] for part in got.split(b'"first_seq":')[1:]
     ]
     assert seqs == list(range(1, 51))
+
+
+@pytest.mark.parametrize(("before", "count"), [(0, 1), (0, 1001), (997, 5), (1998, 2003)])
+def test_seqs_are_written_out_one_by_one(
+    client: Client, topic: str, before: int, count: int
+) -> None:
+    """Also where they go from one thousand to the next."""
+    if before:
+        client.post(f"/v0/topics/{topic}", {"records": [{"data": 0}] * before})
+    reply = client.post(f"/v0/topics/{topic}", {"records": [{"data": 0}] * count})
+    assert reply.json["seqs"] == list(range(before + 1, before + count + 1))
