@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from typing import Protocol
 
 from topics.clock import Clock, SystemClock
+from topics.engine.commit import Committer, Ticket
 from topics.engine.engine import Engine
 from topics.engine.segments import ColdMiss
 from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
@@ -22,8 +23,9 @@ from topics.server.config import Config
 from topics.server.counts import Counts
 from topics.server.delivery import Delivery
 from topics.server.driver import Driver
+from topics.server.errors import response_to
 from topics.server.longpoll import Waiters
-from topics.server.message import PENDING, Answer, Request
+from topics.server.message import PENDING, Answer, Request, Response
 from topics.server.origin import OriginRule
 from topics.server.parking import Parking
 from topics.server.queue_desks import Desks
@@ -165,6 +167,21 @@ class App:
                 call.respond(answer)
             elif call.on_abandoned is not None:
                 call.hold()
+
+    def finish(
+        self, call: Call, ticket: Ticket, answer: Callable[[Committer | None], Response]
+    ) -> Answer:
+        """Answers when the ticket has ended; `answer` gets the log if that was waited for."""
+        log = self.engine.core.committer
+
+        def ended(ticket: Ticket, log: Committer | None) -> Response:
+            return answer(log) if ticket.error is None else response_to(ticket.error)
+
+        if ticket.done:
+            return ended(ticket, None)
+        ticket.callback = lambda ticket: call.respond(ended(ticket, log))
+        self.driver.flush_soon()
+        return PENDING
 
     def fetch(self, call: Call, miss: ColdMiss, resume: Callable[[], Answer]) -> None:
         """Goes on with a call when the cold store has answered."""

@@ -71,12 +71,16 @@ class Call:
     def elapsed_ms(self) -> float:
         return (perf_counter() - self.began_s) * 1000
 
-    def performance(self, log: Committer | None = None) -> Performance:
-        """The time this call took until now; with `log`, what the log took of it."""
+    def performance(self, log: Committer | None = None, *, is_durable: bool = True) -> Performance:
+        """The time this call took until now; with `log`, what the log took of it.
+
+        Syncs are counted for durable topics only, as the contract has it.
+        """
         spent = Performance(server_total_ms=round(self.elapsed_ms(), 3))
         if log is not None:
             spent.wal_append_ms = round(log.write_s * 1000, 3)
-            spent.fsync_ms = round(log.sync_s * 1000, 3)
+            if is_durable:
+                spent.fsync_ms = round(log.sync_s * 1000, 3)
         if self.parked_ms:
             spent.throttle_wait_ms = round(self.parked_ms, 3)
         return spent

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
 
-from topics.engine.commit import Ticket
+from topics.engine.commit import Committer
 from topics.engine.cursors import Given
 from topics.server.auth import ADMIN, READ
 from topics.server.bodies import decode, parse_epoch
 from topics.server.call import Call
-from topics.server.errors import response_to
-from topics.server.message import PENDING, Answer, Response
+from topics.server.message import Answer, Response
 from topics.server.routes import Route
 from topics.server.shapes import CursorBody, CursorDeleted, CursorEntry, CursorInput, CursorList
 from topics.types import CursorState
@@ -66,13 +64,13 @@ class CursorRoutes:
         )  # fmt: skip
         ticket = self._app.engine.submit_put_cursor(topic, name, given)
 
-        def done() -> Response:
+        def answer(log: Committer | None) -> Response:
             found: CursorState = ticket.result
             shown = body_of(call, found, created=found.created)
-            shown.performance = call.performance(self._app.engine.core.committer)
+            shown.performance = call.performance(log)
             return call.answer(shown)
 
-        return self._answer(call, ticket, done)
+        return self._app.finish(call, ticket, answer)
 
     def get(self, call: Call, topic: str, name: str) -> Answer:
         return call.answer(body_of(call, self._app.engine.cursor(topic, name)))
@@ -89,28 +87,13 @@ class CursorRoutes:
     def delete(self, call: Call, topic: str, name: str) -> Answer:
         ticket = self._app.engine.submit_delete_cursor(topic, name)
 
-        def done() -> Response:
-            log = self._app.engine.core.committer
-            return call.answer(
-                CursorDeleted(
-                    topic=topic, cursor=name, deleted=ticket.result,
-                    performance=call.performance(log),
-                )
-            )  # fmt: skip
+        def answer(log: Committer | None) -> Response:
+            body = CursorDeleted(
+                topic=topic, cursor=name, deleted=ticket.result, performance=call.performance(log)
+            )
+            return call.answer(body)
 
-        return self._answer(call, ticket, done)
-
-    def _answer(self, call: Call, ticket: Ticket, done: Callable[[], Response]) -> Answer:
-        """The answer when the ticket has ended, now or later."""
-
-        def ended(ticket: Ticket) -> Response:
-            return done() if ticket.error is None else response_to(ticket.error)
-
-        if ticket.done:
-            return ended(ticket)
-        ticket.callback = lambda ticket: call.respond(ended(ticket))
-        self._app.driver.flush_soon()
-        return PENDING
+        return self._app.finish(call, ticket, answer)
 
 
 def body_of(call: Call, cursor: CursorState, *, created: bool | None = None) -> CursorBody:

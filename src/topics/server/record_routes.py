@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from topics.engine.commit import Ticket
+from topics.engine.commit import Committer
 from topics.engine.segments import ColdMiss
 from topics.server.auth import DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
-from topics.server.errors import response_to
 from topics.server.fields import U64_SCHEMA
 from topics.server.message import PENDING, Answer, Response
 from topics.server.routes import Parameter, Route
@@ -58,25 +57,19 @@ class RecordRoutes:
         except ColdMiss as miss:
             self._app.fetch(call, miss, lambda: self.delete(call, name))
             return PENDING
-        if ticket.done:
-            return self._deleted(call, ticket)
-        ticket.callback = lambda ticket: call.respond(self._deleted(call, ticket))
-        self._app.driver.flush_soon()
-        return PENDING
+        topic = self._app.engine.core.by_name[name]
 
-    def _deleted(self, call: Call, ticket: Ticket) -> Response:
-        if ticket.error is not None:
-            return response_to(ticket.error)
-        done: Deleted = ticket.result
-        self._app.desks.records_deleted(done.topic)
-        log = self._app.engine.core.committer
-        return call.answer(
-            RecordsDeleted(
+        def answer(log: Committer | None) -> Response:
+            done: Deleted = ticket.result
+            self._app.desks.records_deleted(done.topic)
+            body = RecordsDeleted(
                 topic=done.topic, deleted=done.deleted, earliest_seq=done.earliest_seq,
                 head_seq=done.head_seq, count=done.count, bytes=done.bytes,
-                performance=call.performance(log),
-            )
-        )  # fmt: skip
+                performance=call.performance(log, is_durable=topic.config.durable),
+            )  # fmt: skip
+            return call.answer(body)
+
+        return self._app.finish(call, ticket, answer)
 
     def explain(self, call: Call, name: str) -> Answer:
         query = Query(call.request.query)

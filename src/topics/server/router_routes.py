@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
-from topics.engine.commit import Ticket
+from topics.engine.commit import Committer
 from topics.engine.routers import Router
 from topics.engine.routing import RouterInput
 from topics.server.auth import ADMIN, DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
-from topics.server.errors import response_to
 from topics.server.listing import PAGING, cursor_after, page_size, place_of, visible_prefixes
-from topics.server.message import PENDING, Answer, Response
+from topics.server.message import Answer, Response
 from topics.server.routes import Parameter, Route
 from topics.server.shapes import (
     RouterBody,
@@ -29,8 +27,6 @@ from topics.server.shapes import (
 
 if TYPE_CHECKING:
     from topics.server.app import App
-
-_Answering = Callable[[Ticket], Response]
 
 _INPUT = msgspec.json.Decoder(RouterInput)
 # How many routers one list request looks at when it asks for a source or a destination.
@@ -86,14 +82,12 @@ class RouterRoutes:
             call.key.require_name(given.dest)
         router, created, ticket = self._app.engine.submit_router(name, given)
 
-        def answer(ticket: Ticket) -> Response:
-            if ticket.error is not None:
-                return response_to(ticket.error)
-            log = self._app.engine.core.committer
-            body = RouterPut(created=created, performance=call.performance(log), **_fields(router))
+        def answer(log: Committer | None) -> Response:
+            spent = call.performance(log, is_durable=router.dest.config.durable)
+            body = RouterPut(created=created, performance=spent, **_fields(router))
             return call.answer(body, 201 if created else 200)
 
-        return self._ended(call, ticket, answer)
+        return self._app.finish(call, ticket, answer)
 
     def state(self, call: Call, name: str) -> Answer:
         router = self._app.engine.router(name)
@@ -106,21 +100,11 @@ class RouterRoutes:
     def delete(self, call: Call, name: str) -> Answer:
         deleted, ticket = self._app.engine.submit_unroute(name)
 
-        def answer(ticket: Ticket) -> Response:
-            if ticket.error is not None:
-                return response_to(ticket.error)
-            log = self._app.engine.core.committer
+        def answer(log: Committer | None) -> Response:
             body = RouterDeleted(router=name, deleted=deleted, performance=call.performance(log))
             return call.answer(body)
 
-        return self._ended(call, ticket, answer)
-
-    def _ended(self, call: Call, ticket: Ticket, answer: _Answering) -> Answer:
-        if ticket.done:
-            return answer(ticket)
-        ticket.callback = lambda ticket: call.respond(answer(ticket))
-        self._app.driver.flush_soon()
-        return PENDING
+        return self._app.finish(call, ticket, answer)
 
     def list(self, call: Call) -> Answer:
         query = Query(call.request.query)

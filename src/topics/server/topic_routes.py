@@ -8,13 +8,12 @@ import msgspec
 from msgspec import UNSET
 
 from topics.engine import priority
-from topics.engine.commit import Ticket
+from topics.engine.commit import Committer
 from topics.server.auth import ADMIN, DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
 from topics.server.cursor_routes import entry_of
-from topics.server.errors import response_to
-from topics.server.message import PENDING, Answer, Response
+from topics.server.message import Answer, Response
 from topics.server.routes import Parameter, Route
 from topics.server.shapes import TopicDeleted, TopicPut, TopicStateBody
 from topics.types import ConfigInput
@@ -62,21 +61,15 @@ class TopicRoutes:
         if call.key is not None:
             call.key.require_config(given)
         topic, created, ticket = self._app.engine.submit_put(name, given)
-        log = self._app.engine.core.committer
 
-        def answer(ticket: Ticket) -> Response:
-            if ticket.error is not None:
-                return response_to(ticket.error)
+        def answer(log: Committer | None) -> Response:
             body = TopicPut(
-                topic=name, created=created, config=topic.config, performance=call.performance(log)
-            )
+                topic=name, created=created, config=topic.config,
+                performance=call.performance(log, is_durable=topic.config.durable),
+            )  # fmt: skip
             return call.answer(body, 201 if created else 200)
 
-        if ticket.done:
-            return answer(ticket)
-        ticket.callback = lambda ticket: call.respond(answer(ticket))
-        self._app.driver.flush_soon()
-        return PENDING
+        return self._app.finish(call, ticket, answer)
 
     def state(self, call: Call, name: str) -> Answer:
         touch = Query(call.request.query).flag("touch", default=True)
@@ -103,19 +96,13 @@ class TopicRoutes:
         routers = self._app.engine.core.routers
         removed = [] if topic is None else [router.name for router in routers.touching(topic)]
         deleted, ticket = self._app.engine.submit_drop(name, if_empty=if_empty)
-        log = self._app.engine.core.committer
 
-        def answer(ticket: Ticket) -> Response:
-            if ticket.error is not None:
-                return response_to(ticket.error)
+        def answer(log: Committer | None) -> Response:
+            is_durable = topic is not None and topic.config.durable
             body = TopicDeleted(
                 topic=name, deleted=deleted, routers_removed=removed,
-                performance=call.performance(log),
+                performance=call.performance(log, is_durable=is_durable),
             )  # fmt: skip
             return call.answer(body)
 
-        if ticket.done:
-            return answer(ticket)
-        ticket.callback = lambda ticket: call.respond(answer(ticket))
-        self._app.driver.flush_soon()
-        return PENDING
+        return self._app.finish(call, ticket, answer)
