@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from topics.engine.write import invalid_json
@@ -14,9 +16,12 @@ _WRITE_FIELDS = ("node", "idempotency_key", "create", "config", "disable_backpre
 
 
 class Head(msgspec.Struct):
-    """What every command has; the rest of it is decoded when it is known what it is."""
+    """What every command has; the rest of it is decoded when it is known what it is.
 
-    op: str
+    `op` may be anything here, so that whoever sent nonsense learns to which request.
+    """
+
+    op: Any = None
     request_id: RequestId = None
 
 

@@ -128,7 +128,7 @@ class Connection:
                 self._send({"op": "pong"}, request_id)
             else:
                 raise InvalidRequest(
-                    f"{head.op[:100]!r} is none of subscribe, unsubscribe, publish, ping"
+                    f"op is one of subscribe, unsubscribe, publish, ping; not {head.op!r:.100}"
                 )
         except Poisoned as error:
             self._app.driver.fail(error)

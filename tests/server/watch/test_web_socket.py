@@ -176,8 +176,12 @@ def test_the_request_id_comes_back_as_it_was(socket: Socket) -> None:
         assert socket.next() == {"op": "pong", "request_id": request_id}
     socket.connection.send('{"op":"ping"}')
     assert socket.next() == {"op": "pong"}
-    socket.connection.send('{"op":"dance","request_id":"x"}')
-    assert socket.next()["request_id"] == "x"
+    for nonsense in ({"op": "dance"}, {"op": 7}, {"op": None}, {}):
+        socket.connection.send(json.dumps({**nonsense, "request_id": "x"}))
+        frame = socket.next()
+        assert (frame["op"], frame["code"], frame["request_id"]) == (
+            "error", "invalid_request", "x",
+        )  # fmt: skip
 
 
 def test_publishes_are_acknowledged_in_order_for_a_topic(socket: Socket, topic: str) -> None:
