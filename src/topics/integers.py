@@ -14,7 +14,7 @@ import msgspec
 # Strings first, so that a number inside one is not seen.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?')
 _FLOAT = re.compile(rb"[.eE]")
-DIGITS_MAX = 20
+DIGITS_MAX = 309
 TOKEN_BYTES_MAX = 100
 
 

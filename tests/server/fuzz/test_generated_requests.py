@@ -95,7 +95,8 @@ def test_no_generated_request_gets_past_the_key(tmp_path: Path, tally: Tally) ->
     tally(**figures(report))
 
 
-@pytest.mark.full
+@pytest.mark.full(share=2)
+@pytest.mark.timeout(0)
 def test_many_generated_requests(tmp_path: Path, deadline: float, tally: Tally) -> None:
     """Up to a thousand for each operation in every phase, as the time allows."""
     with Served(tmp_path) as served:
