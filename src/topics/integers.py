@@ -16,6 +16,8 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?')
 _FLOAT = re.compile(rb"[.eE]")
 DIGITS_MAX = 309
 TOKEN_BYTES_MAX = 100
+# Bodies that have integers are small; a large one is not worth the time of everybody else.
+TEXT_BYTES_MAX = 64 * 1024
 
 
 def is_float_refused(error: Exception) -> bool:
@@ -24,8 +26,8 @@ def is_float_refused(error: Exception) -> bool:
 
 
 def respelt(text: bytes) -> bytes:
-    """The same JSON, its whole numbers spelt without fraction and exponent."""
-    return _TOKEN.sub(_integer, text)
+    """The same JSON, its whole numbers spelt without fraction and exponent; large ones as is."""
+    return text if len(text) > TEXT_BYTES_MAX else _TOKEN.sub(_integer, text)
 
 
 def _integer(match: re.Match[bytes]) -> bytes:

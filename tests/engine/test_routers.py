@@ -204,9 +204,21 @@ def test_a_cycle_is_refused_with_its_path(engine: Engine) -> None:
     route(engine, "b", "c")
     with pytest.raises(RouterCycle) as refused:
         route(engine, "c", "a")
-    assert refused.value.detail["cycle"] == ["c", "a", "b", "c"]
+    assert refused.value.detail["cycle"] == ["a", "b", "c", "a"]
     with pytest.raises(InvalidRequest):
         route(engine, "a", "a")
+
+
+def test_a_router_in_an_allowed_cycle_can_be_changed(engine: Engine) -> None:
+    """A change that closes no cycle is none, also where another router has closed one."""
+    route(engine, "a", "b")
+    engine.put_router("back", {"source": "b", "dest": "a", "allow_cycle": True})
+    route(engine, "a", "b", filter="x")
+    assert engine.router("a->b").options.filter == ("x", False)
+    with pytest.raises(RouterCycle):
+        engine.put_router("back", {"source": "b", "dest": "a", "allow_cycle": False})
+    with pytest.raises(RouterCycle):
+        engine.put_router("another", {"source": "a", "dest": "b"})
 
 
 @pytest.mark.parametrize("ring", ["ab", "abc"])

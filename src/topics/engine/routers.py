@@ -204,14 +204,22 @@ class Routers:
                     f'"{other.options.source}"; a destination has one source',
                     reason="router_dest_fan_in", router=other.name, source=other.options.source,
                 )  # fmt: skip
-        if options.allow_cycle or source is None:
+        if options.allow_cycle or source is None or self._is_standing(name, options):
             return
         path = self._path(dest, source, without=name)
         if path is not None:
             raise RouterCycle(
                 "this router would close a cycle; set allow_cycle for an intended one",
-                cycle=[options.source, *path],
+                cycle=[*path, options.dest],
             )
+
+    def _is_standing(self, name: str, options: RouterOptions) -> bool:
+        """Whether this router is there between these topics: a cycle was closed by another one."""
+        before = self.by_name.get(name)
+        if before is None or before.options.allow_cycle:
+            return False
+        ends = before.options.source, before.options.dest
+        return ends == (options.source, options.dest)
 
     def _path(self, start: Topic, goal: Topic, *, without: str = "") -> list[str] | None:
         """Names from `start` to `goal` along the routers, both included."""

@@ -25,8 +25,10 @@ from topics.integers import respelt
         ("1e309", "1e309"),
         ("1e999999999", "1e999999999"),
         ("18446744073709551615.0", "18446744073709551615"),
+        ("5.0" + " " * 65536, "5.0" + " " * 65536),
         ('{"a 1.0": "2.0\\" 3.0", "b": [4.0]}', '{"a 1.0": "2.0\\" 3.0", "b": [4]}'),
     ],
+    ids=lambda text: text[:20],
 )
 def test_a_whole_number_is_spelt_as_one(text: str, spelt: str) -> None:
     assert respelt(text.encode()) == spelt.encode()
