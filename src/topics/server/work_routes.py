@@ -12,6 +12,7 @@ from topics.server.auth import READ, WRITE
 from topics.server.bodies import Query
 from topics.server.call import Call
 from topics.server.errors import BadRequest
+from topics.server.fields import U64_SCHEMA
 from topics.server.message import PENDING, Answer
 from topics.server.queue_claims import queue_of
 from topics.server.routes import Parameter, Route
@@ -22,8 +23,6 @@ from topics.types import clamp
 
 if TYPE_CHECKING:
     from topics.server.app import App
-
-_U64 = {"type": "integer", "minimum": 0}
 
 
 class WorkRoutes:
@@ -39,9 +38,10 @@ class WorkRoutes:
                 parameters=(
                     Parameter("node", {"type": "string", "minLength": 1, "maxLength": 128,
                                        "format": "node"}, "The worker.", is_required=True),
-                    Parameter("max", {**_U64, "default": 1},
+                    Parameter("max", {**U64_SCHEMA, "default": 1},
                               "The most jobs that are under lease on this stream at a time."),
-                    Parameter("lease_ms", _U64, "How long a lease lasts; the topic's by default."),
+                    Parameter("lease_ms", U64_SCHEMA,
+                              "How long a lease lasts; the topic's by default."),
                     Parameter("token", {"type": "string"},
                               "The API key, for browsers in development; prefer the header."),
                 ),
