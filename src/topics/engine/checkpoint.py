@@ -263,8 +263,14 @@ def _reblock(held: list[tuple[int, Columns]], bytes_max: int) -> Iterator[tuple[
 
 
 def _stop_within(columns: Columns, start: int, bytes_max: int) -> int:
-    """The end of the records from `start` on that have `bytes_max` together; one in any case."""
-    return bisect_right(columns.ends, columns.start(start) + bytes_max, start + 1)
+    """The end of the records from `start` on that have `bytes_max` together; one in any case.
+
+    What is half as large again stays whole: cutting it would copy all of it.
+    """
+    base = columns.start(start)
+    if columns.ends[-1] - base <= bytes_max + bytes_max // 2:
+        return len(columns)
+    return bisect_right(columns.ends, base + bytes_max, start + 1)
 
 
 def _fits(gathered: Columns, part: Columns, bytes_max: int) -> bool:
