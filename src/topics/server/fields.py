@@ -77,13 +77,17 @@ PATH_SCHEMAS = {
 LIST_CURSOR_SCHEMA = {"type": "string", "format": "list-cursor"}
 EVENT_ID_SCHEMA = {"type": "string", "format": "event-id"}
 EventId = Annotated[str, shown(format="event-id", description="The id of a stream's event.")]
-EVENT_SCHEMA = {
-    "description": "One event.",
-    "type": "object",
-    "required": ["event", "data"],
-    "properties": {
-        "event": {"enum": ["record", "tombstone", "caught-up", "topic-deleted", "error"]},
-        "id": EVENT_ID_SCHEMA,
-        "data": {"type": "string", "contentMediaType": "application/json"},
-    },
-}
+
+
+def event_schema(names: tuple[str, ...]) -> dict[str, Any]:
+    """One event of a stream that has events of these names."""
+    return {
+        "description": "One event.",
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"enum": list(names)},
+            "id": {"type": "string"},
+            "data": {"type": "string", "contentMediaType": "application/json"},
+        },
+    }

@@ -9,7 +9,7 @@ import msgspec
 from topics import __version__
 from topics.server.auth import scope_names
 from topics.server.call import Call
-from topics.server.fields import EVENT_SCHEMA, PATH_SCHEMAS, RULES
+from topics.server.fields import PATH_SCHEMAS, RULES, event_schema
 from topics.server.message import JSON, Answer, Response
 from topics.server.metrics import CONTENT_TYPE
 from topics.server.routes import STATUSES, Parameter, Route
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 REF = "#/components/schemas/{name}"
 _RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
 _RETRYABLE = (429, 503)
-EVENT_STREAM = "text/event-stream"
 
 
 class Document:
@@ -158,7 +157,7 @@ def _successes(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
     for status, (content_type, about) in route.others.items():
         answer = answers.setdefault(str(status), {"description": about})
         if content_type:
-            schema = EVENT_SCHEMA if content_type == EVENT_STREAM else {"type": "string"}
+            schema = event_schema(route.events) if route.events else {"type": "string"}
             answer.setdefault("content", {})[content_type] = {"schema": schema}
     return answers
 

@@ -65,6 +65,8 @@ class Route:
     answers: Mapping[int, Any] = field(default_factory=dict)
     # Successes that are not JSON: their content type, if any, and what they are.
     others: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    # What the events of a stream are called.
+    events: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 
     @property

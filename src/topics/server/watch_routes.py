@@ -114,6 +114,7 @@ class WatchRoutes:
                               "header"),
                 ),
                 others={200: ("text/event-stream", "The stream.")},
+                events=("record", "tombstone", "caught-up", "topic-deleted", "error"),
                 errors=("not_found", "not_acceptable"),
             ),
         ]  # fmt: skip

@@ -45,7 +45,7 @@ class WorkRoutes:
                     Parameter("token", {"type": "string"},
                               "The API key, for browsers in development; prefer the header."),
                 ),
-                others={200: ("text/event-stream", "The stream.")},
+                others={200: ("text/event-stream", "The stream.")}, events=("job", "error"),
                 errors=("topic_not_found", "not_a_queue", "not_acceptable"),
             )
         ]  # fmt: skip
