@@ -18,7 +18,7 @@ from tests.crash.test_io_errors import cases, check_after, run_with
 from tests.crash.test_queue_crashes import WORKFLOWS as QUEUE_WORKFLOWS
 from tests.crash.test_router_crashes import WORKFLOWS as ROUTER_WORKFLOWS
 from tests.crash.workflows import WORKFLOWS
-from topics.testing import CrashPlan
+from topics.testing import CrashPlan, OrderViolation
 
 FOUND = 3
 ORDER = (
@@ -40,7 +40,7 @@ def search(seconds: float, first: str) -> str | None:
     try:
         faults = list(cases(211))
         check_fallback()
-    except Exception as error:
+    except (Exception, OrderViolation) as error:
         return f"{type(error).__name__}: {error}"
     for turn, name in enumerate(sorted(ORDER, key=lambda name: name != first)):
         workflow, settings = WORKFLOWS[name]
@@ -51,7 +51,7 @@ def search(seconds: float, first: str) -> str | None:
                 with deterministic(1):
                     run, ending = run_with(fault)
                     check_after(run, ending, fault)
-        except Exception as error:
+        except (Exception, OrderViolation) as error:
             return f"{name}: {type(error).__name__}: {error}"
         if time.monotonic() > stop:
             break
@@ -67,7 +67,7 @@ def search_queues(seconds: float, first: str) -> str | None:
             for seed in range(10):
                 with deterministic(seed):
                     random_history(seed, 60)
-        except Exception as error:
+        except (Exception, OrderViolation) as error:
             return f"{name}: {type(error).__name__}: {error}"
         if time.monotonic() > stop:
             break
@@ -80,7 +80,7 @@ def search_routers(seconds: float, first: str) -> str | None:
         workflow, settings = ROUTER_WORKFLOWS[name]
         try:
             RouterSweep(PLANS, until_s=stop).run(workflow, settings)
-        except Exception as error:
+        except (Exception, OrderViolation) as error:
             return f"{name}: {type(error).__name__}: {error}"
         if time.monotonic() > stop:
             break

@@ -20,8 +20,11 @@ from topics.storage.fs import File, Fs, Lock, opened
 from topics.testing.monitorstate import FileState, NameState
 
 
-class OrderViolation(AssertionError):
-    """The engine did something in an order that a crash could turn into loss."""
+class OrderViolation(BaseException):
+    """The engine did something in an order that a crash could turn into loss.
+
+    Not an Exception: what is tested may handle those, and must not handle this.
+    """
 
 
 class MonitorFile:
