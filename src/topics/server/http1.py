@@ -6,8 +6,7 @@ timeouts and what a request may ask of the connection.
 
     data_received → on_* → handler → answer, all in one call; answers of one read leave together.
 
-A client that stays sends the same head again and again. Heads that llhttp has found to be plain are
-remembered as they came; a read that is one of them and its body goes straight to the handler.
+What has been read before takes a shorter way (see repeated).
 """
 
 from __future__ import annotations
@@ -31,16 +30,14 @@ from topics.server.errors import (
     TargetTooLong,
     error_response,
 )
-from topics.server.exchange import Exchange
 from topics.server.message import Head, Request
+from topics.server.repeated import BODY, HEAD, IDLE, Repeated
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
 
 # What a client sends first that speaks HTTP/2 without having asked.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-# Where a connection's input stands.
-IDLE, HEAD, BODY = 0, 1, 2
 # Requests for an upgrade that is not ours; each costs a second look at its head.
 UPGRADES_MAX = 16
 
@@ -50,28 +47,23 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RARE = frozenset({b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
 
 
-class HttpProtocol(Exchange):
+class HttpProtocol(Repeated):
     """One connection of an HttpServer."""
 
     __slots__ = (
-        "_body", "_body_bytes", "_head", "_head_bytes", "_headers", "_is_continue_due",
-        "_is_counting", "_is_plain", "_is_rewinding", "_is_upgrade", "_known", "_parser", "_phase",
-        "_plain_head", "_refusal", "_repeats", "_safe_digits", "_since", "_target", "_upgrades",
+        "_body", "_head", "_head_bytes", "_headers", "_is_continue_due", "_is_counting",
+        "_is_odd", "_is_plain", "_is_rewinding", "_is_upgrade", "_parser", "_refusal", "_repeats",
+        "_safe_digits", "_target", "_upgrades",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         super().__init__(server)
-        self._known = server.known_heads.heads
         self._parser: HttpRequestParser | None = None
-        self._phase = IDLE
-        # When the phase began, on the server's coarse clock.
-        self._since = server.now
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         # The head, once complete, of a request that may still have trailers.
         self._head: dict[bytes, bytes] | None = None
         self._body: bytes | list[bytes] = b""
-        self._body_bytes = 0
         # A length of so few digits is below the limit.
         self._safe_digits = len(str(server.limits.body_bytes_max)) - 1
         # Heads are measured exactly only where one could be too large.
@@ -79,13 +71,13 @@ class HttpProtocol(Exchange):
         self._head_bytes = 0
         self._repeats = 0
         self._is_plain = True
+        # Whether the head has something in it that most have not.
+        self._is_odd = False
         self._is_upgrade = False
         self._is_rewinding = False
         self._is_continue_due = False
         self._upgrades = 0
         self._refusal: TopicsError | None = None
-        # The head of the first plain request of this read.
-        self._plain_head: Head | None = None
 
     # -- asyncio.Protocol --------------------------------------------------------------------
 
@@ -100,13 +92,9 @@ class HttpProtocol(Exchange):
         if parser is None:
             self._discard(len(data))
             return
+        if self._takes(data):
+            return
         is_start = self._phase == IDLE
-        if is_start:
-            end = data.find(b"\r\n\r\n") + 4
-            known = self._known.get(data[:end])
-            if known is not None and len(data) - end == known.body_bytes and not self._is_last:
-                self._receive_known(known, data[end:])
-                return
         if len(data) > self._limits.head_bytes_max:
             self._is_counting = True
         headers, body_bytes = self._headers, self._body_bytes
@@ -126,20 +114,7 @@ class HttpProtocol(Exchange):
                 self._head_grew(len(data))
             else:
                 self._head_bytes = 0
-        elif self._plain_head is not None and is_start:
-            self.server.known_heads.learn(data, self._plain_head)
-        self._plain_head = None
-        self._end_read()
-
-    def _receive_known(self, head: Head, body: bytes) -> None:
-        """One whole request whose head was parsed before."""
-        self._since = self.server.now
-        request = Request(self, head, body)
-        self._is_feeding = True
-        if self._backlog is None and not self._is_busy():
-            self._start(request)
-        else:
-            self._keep(request)
+        self._learn(data, is_start, body_bytes)
         self._end_read()
 
     # -- llhttp ------------------------------------------------------------------------------
@@ -169,7 +144,8 @@ class HttpProtocol(Exchange):
     def on_headers_complete(self) -> None:
         headers = self._headers
         self._phase = BODY
-        if self._is_counting or len(headers) > 32 or not _RARE.isdisjoint(headers):
+        self._is_odd = len(headers) > 32 or not _RARE.isdisjoint(headers)
+        if self._is_counting or self._is_odd:
             self._is_plain = False
             self._check_head(headers)
         length = headers.get(b"content-length")
@@ -208,8 +184,11 @@ class HttpProtocol(Exchange):
             or b"host" not in self._headers
             or self._target[:1] != b"/"
         ):
+            is_ordinary = self._is_ordinary(request, parser)
             self._look_closer(request, parser)
-        elif self._plain_head is None:
+        else:
+            is_ordinary = True
+        if is_ordinary and self._plain_head is None:
             self._plain_head = parsed
         if self._backlog is None and not self._is_busy():
             self._start(request)
@@ -264,6 +243,17 @@ class HttpProtocol(Exchange):
         # Behind a pending answer the client goes on by itself, after its own short wait.
         if not self._everything() and not self._is_rewinding:
             self._out.append(_CONTINUE)
+
+    def _is_ordinary(self, request: Request, parser: HttpRequestParser) -> bool:
+        """Whether only the size of the read made a request look special."""
+        return (
+            not (self._is_odd or self._repeats or self._is_upgrade)
+            and parser.should_keep_alive()
+            and parser.get_http_version() == "1.1"
+            and request.method != "HEAD"
+            and b"host" in self._headers
+            and self._target[:1] == b"/"
+        )
 
     def _look_closer(self, request: Request, parser: HttpRequestParser) -> None:
         """What a request that is not plain asks of the connection."""

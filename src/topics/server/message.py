@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from topics.types import Payload
 
 if TYPE_CHECKING:
-    from topics.server.http1 import HttpProtocol
+    from topics.server.exchange import Exchange
     from topics.server.takeover import Takeover
 
 JSON = "application/json"
@@ -103,7 +103,7 @@ class Request:
         "is_upgrade", "method", "on_abandoned", "output", "path", "query", "successor",
     )  # fmt: skip
 
-    def __init__(self, connection: HttpProtocol, head: Head, body: bytes) -> None:
+    def __init__(self, connection: Exchange, head: Head, body: bytes) -> None:
         self.connection = connection
         self.head = head
         self.method = head.method

@@ -9,9 +9,9 @@ from email.utils import formatdate
 
 from topics.server.h2c import H2Protocol
 from topics.server.http1 import HttpProtocol
-from topics.server.known_heads import KnownHeads
 from topics.server.limits import HttpLimits
 from topics.server.message import Handler
+from topics.server.repeated import KnownHeads
 from topics.server.takeover import Connection
 from topics.server.tick import Tick
 

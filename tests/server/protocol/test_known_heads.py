@@ -70,3 +70,22 @@ def test_there_is_a_bound_on_how_many_are_kept() -> None:
         for number in range(1100):
             assert wire.request("POST", f"/echo?{number}", b"x").body == b"x"
         assert 0 < len(known(served)) <= 1024
+
+
+@pytest.mark.parametrize("size", [100_000, 700_000])
+def test_a_body_of_many_reads_is_gathered(served: Served, wire: Wire, size: int) -> None:
+    """Learnt the first time; afterwards the body is put together without parsing."""
+    target = f"/echo?many{size}"
+    for fill in (b"a", b"b", b"c"):
+        assert wire.request("POST", target, fill * size).body == fill * size
+    assert any(target.encode() in head for head in known(served))
+    # In pieces, with another request behind it.
+    request = message("POST", target, b"d" * size)
+    for start in range(0, size // 2, 50_000):
+        wire.send(request[start : start + 50_000])
+    sent = len(range(0, size // 2, 50_000)) * 50_000
+    wire.send(request[sent:] + message("GET", "/json") + request[:40])
+    assert wire.answer().body == b"d" * size
+    assert wire.answer().json() == {"ok": True}
+    wire.send(request[40:])
+    assert wire.answer().body == b"d" * size

@@ -1,0 +1,126 @@
+"""Requests whose heads came before: no parsing, and their bodies are gathered as they come.
+
+A client that stays sends the same head again and again. llhttp stays the judge of what is HTTP: a
+head is learnt only from reads that it took as one whole plain request and nothing else, and the
+same bytes at the same place mean the same again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topics.server.exchange import Exchange
+from topics.server.message import Head, Request
+
+if TYPE_CHECKING:
+    from topics.server.server import HttpServer
+
+# Where a connection's input stands.
+IDLE, HEAD, BODY = 0, 1, 2
+HEADS_MAX = 1024
+HEAD_BYTES_MAX = 1024
+
+
+class KnownHeads:
+    """Forgotten all at once when there are too many: hot ones are back after one request."""
+
+    __slots__ = ("heads",)
+
+    def __init__(self) -> None:
+        self.heads: dict[bytes, Head] = {}
+
+    def learn(self, raw: bytes, head: Head, body_bytes: int) -> None:
+        """Keeps a head, unless there is a secret in it: keys are in memory as hashes only."""
+        if len(raw) > HEAD_BYTES_MAX:
+            return
+        if b"authorization" in head.headers or b"token" in head.query:
+            return
+        head.body_bytes = body_bytes
+        if len(self.heads) >= HEADS_MAX:
+            self.heads.clear()
+        self.heads[raw] = head
+
+
+class Repeated(Exchange):
+    """The short way in."""
+
+    __slots__ = (
+        "_awaited", "_body_bytes", "_known", "_learning", "_missing_bytes", "_parts", "_phase",
+        "_plain_head", "_since",
+    )  # fmt: skip
+
+    def __init__(self, server: HttpServer) -> None:
+        super().__init__(server)
+        self._known = server.known_heads.heads
+        self._phase = IDLE
+        # When the phase began, on the server's coarse clock.
+        self._since = server.now
+        self._body_bytes = 0
+        # A known head whose body has not come whole yet.
+        self._awaited: Head | None = None
+        self._parts: list[bytes] = []
+        self._missing_bytes = 0
+        # The head of the first plain request that this read completed.
+        self._plain_head: Head | None = None
+        # The bytes of a head that began a read and whose body goes on in the next ones.
+        self._learning = b""
+
+    def _takes(self, data: bytes) -> bool:
+        """Takes a read that is a known head and its body, or a part of that; else False."""
+        awaited = self._awaited
+        if awaited is not None:
+            self._gather(awaited, data)
+            return True
+        if self._phase != IDLE or self._is_last:
+            return False
+        end = data.find(b"\r\n\r\n") + 4
+        known = self._known.get(data[:end])
+        if known is None:
+            return False
+        missing = known.body_bytes - (len(data) - end)
+        if missing == 0:
+            self._receive(known, data[end:])
+        elif missing > 0:
+            self._awaited, self._parts, self._missing_bytes = known, [data[end:]], missing
+            self._phase, self._since, self._body_bytes = BODY, self.server.now, len(data) - end
+        return missing >= 0
+
+    def _gather(self, head: Head, data: bytes) -> None:
+        missing = self._missing_bytes
+        if len(data) < missing:
+            self._parts.append(data)
+            self._missing_bytes -= len(data)
+            self._body_bytes += len(data)
+            return
+        body = b"".join((*self._parts, data[:missing]))
+        self._awaited, self._parts, self._phase = None, [], IDLE
+        self._receive(head, body)
+        if len(data) > missing:
+            self.data_received(data[missing:])
+
+    def _receive(self, head: Head, body: bytes) -> None:
+        """One whole request."""
+        self._since = self.server.now
+        request = Request(self, head, body)
+        self._is_feeding = True
+        if self._backlog is None and not self._is_busy():
+            self._start(request)
+        else:
+            self._keep(request)
+        self._end_read()
+
+    def _learn(self, data: bytes, is_start: bool, body_bytes_before: int) -> None:
+        """Learns from a read that has just been parsed."""
+        head, self._plain_head = self._plain_head, None
+        raw, self._learning = self._learning, b""
+        if is_start:
+            raw = data[: data.find(b"\r\n\r\n") + 4]
+            body_bytes_before = -len(raw)
+        if self._phase == BODY:
+            # Kept in mind until the body is whole, if this is all there was.
+            is_one = head is None and self._body_bytes == body_bytes_before + len(data)
+            self._learning = raw if is_one else b""
+        elif self._phase == IDLE and head is not None and raw:
+            length = int(head.headers.get(b"content-length", b"0"))
+            if body_bytes_before + len(data) == length:
+                self.server.known_heads.learn(raw, head, length)
