@@ -47,7 +47,8 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
     if totals["soak_kills"]:
         yield (
             f"killed servers: {totals['soak_kills']} kills ({totals['soak_kills_recovering']} "
-            f"during recovery), {totals['soak_acks']} requests answered, "
+            f"during recovery, {totals['soak_power_failures']} with all that was unsynced), "
+            f"{totals['soak_acks']} requests answered, "
             f"{totals['soak_records']} acknowledged records and {totals['soak_deleted']} deleted "
             f"ones checked, {totals['soak_unknown']} unknown outcomes "
             f"({totals['soak_unknown_there']} were there), {totals['soak_copies']} copies of "
