@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, tagged, values
+from tests.support.engines import ENDINGS, PATH, SURVIVABLE, Ending, World, tagged, values
 from topics.engine import promotion
+from topics.engine.check import check
 from topics.engine.commit import Ticket
 from topics.engine.write import request_of
 from topics.errors import Closed, DiskFull
@@ -104,6 +105,31 @@ def test_a_key_of_an_ephemeral_time_is_remembered(world: World, how: Ending) -> 
     world.restart(how)
     again = world.engine.append("t", [{"data": 1}, {"data": 2}], idempotency_key="k1")
     assert (again.deduped, again.first_seq) == (True, 5)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_rows_from_before_an_ephemeral_time_are_not_read_again(world: World, deleted: bool) -> None:
+    """A record that was sealed before and after stands once, in a segment that others share."""
+    world.fill("other", 3)
+    put(world, durability="fsync")
+    world.engine.append("t", tagged("a", "b", "c"))
+    world.engine.checkpoint()
+    put(world, durability="ephemeral")
+    world.engine.checkpoint()
+    put(world, durability="fsync")
+    if deleted:
+        world.engine.delete("t", match="b")
+    before = world.look("t")
+    for how in ("kill", "crash", "clean"):
+        world.restart(how)
+        assert world.look("t") == before
+        world.engine.checkpoint()
+    world.engine.close()
+    assert check(world.disk, PATH, clock=world.clock).ok
+    world.engine = world.open()
+    world.engine.scrub()
+    assert world.look("t").seqs == before.seqs
+    assert len(world.look("other").seqs) == 3
 
 
 def test_a_full_disk_leaves_the_topic_ephemeral(world: World) -> None:

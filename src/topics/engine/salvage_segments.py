@@ -38,7 +38,7 @@ class Shelf:
     """The rows of all readable segments by topic; `bad` fail their checksum."""
 
     good: dict[int, list[Held]] = field(default_factory=lambda: defaultdict(list))
-    bad: dict[int, list[tuple[Row, bytes]]] = field(default_factory=lambda: defaultdict(list))
+    bad: dict[int, list[Held]] = field(default_factory=lambda: defaultdict(list))
 
 
 def _read_segments(found: Salvage, numbers: list[int], sums: dict[int, list[Sum]]) -> Shelf:
@@ -58,7 +58,7 @@ def _read_segments(found: Salvage, numbers: list[int], sums: dict[int, list[Sum]
         for row in held.info.rows:
             dead = sound[row.flag_at : row.flag_at + row.count]
             if row in bad:
-                shelf.bad[row.topic_id].append((row, dead))
+                shelf.bad[row.topic_id].append((held, row, dead))
             else:
                 shelf.good[row.topic_id].append((held, row, dead))
     return shelf
@@ -94,9 +94,12 @@ def enter_base(found: Salvage, summary: Snapshot, records: list[TopicRecord]) ->
         held = {first for first, _, _ in record.ghosts}
         record.ghosts.extend(
             ghost
-            for row, dead in shelf.bad.get(record.id, [])
+            for owner, row, dead in shelf.bad.get(record.id, [])
             for ghost in _dead_runs(row, dead)
-            if row.first not in held and ghost[1] >= record.floor and ghost[0] <= record.head
+            if owner.number >= record.segments_from
+            and row.first not in held
+            and ghost[1] >= record.floor
+            and ghost[0] <= record.head
         )
         topic = enter_topic(core, record, shelf.good.get(record.id, []), found.fill)
         _take_out(found, topic)
@@ -114,12 +117,12 @@ def enter_unnamed(found: Salvage) -> None:
         name, config, version = found.name_of(topic_id)
         rows = _disjoint(shelf.good.get(topic_id, []))
         bad = shelf.bad.get(topic_id, [])
-        every = [row for _, row, _ in rows] + [row for row, _ in bad]
+        every = [row for _, row, _ in [*rows, *bad]]
         record = TopicRecord(
             topic_id, name, max(row.epoch for row in every), config, version,
             max(row.stop for row in every) - 1, SEQ_BASE, max(row.last_ts for row in every),
             None, sum(row.payload_bytes for row in every), 0, 0, [], [],
-            [ghost for row, dead in bad for ghost in _dead_runs(row, dead)], None, [],
+            [ghost for _, row, dead in bad for ghost in _dead_runs(row, dead)], None, [],
         )  # fmt: skip
         topic = enter_topic(core, record, rows, found.fill)
         found.nameless.add(topic.id)
