@@ -63,6 +63,7 @@ MUTANTS = (
     Mutant(
         "tombstone dropped", "engine/reading.py",
         "if from_seq + 1 < topic.evict_floor:", "if from_seq + 2 < topic.evict_floor:",
+        first="caps",
     ),
     Mutant(
         "delete not logged", "engine/deletes.py",
@@ -71,10 +72,12 @@ MUTANTS = (
     Mutant(
         "delete acknowledged before it is durable", "engine/deletes.py",
         'gated=topic.durability != "memory"', "gated=False",
+        first="delete_before_seal",
     ),
     Mutant(
         "floor goes back in recovery", "engine/replay.py",
         "            retention.evict(topic, load)\n", "            pass\n",
+        first="caps",
     ),
     Mutant(
         "seqs used again after a crash", "engine/recovery.py",
@@ -170,7 +173,7 @@ MUTANTS = (
     Mutant(
         "segment forgets deletes made before it was written", "engine/checkpoint.py",
         "first=first, dead=dead)", "first=first, dead=None)",
-        is_quick=False, first="delete_before_seal",
+        is_quick=False, first="overtaken",
     ),
     Mutant(
         "claim handed out before it is durable", "engine/lease_frames.py",

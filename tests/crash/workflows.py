@@ -339,6 +339,21 @@ def sliced_checkpoint(run: Run) -> None:
     run.checkpoint()
 
 
+def overtaken(run: Run) -> None:
+    """What a checkpoint is about to seal is evicted meanwhile, deleted records among it."""
+    run.put("a", durability="fsync", cap_records=6)
+    for _ in range(3):
+        run.append("a", 6)
+        run.delete("a", match="x")
+        run.advance(60)
+        for count in (6, 0, 1, 0, 1):
+            write = Operation("append", "a", run.records(count))
+            run.submit([write] if count else [], wait=count > 0)
+            run.engine.maintain(0)
+        while run.engine.maintain(0):
+            pass
+
+
 def pipelined(run: Run) -> None:
     def write(topic: str, count: int, key: str | None = None) -> Operation:
         return Operation("append", topic, run.records(count), key)
@@ -427,6 +442,7 @@ WORKFLOWS: dict[str, tuple[Workflow, Settings]] = {
     "restarts": (restarts, SETTINGS),
     "idle": (idle, SETTINGS),
     "sliced_checkpoint": (sliced_checkpoint, SLICED_SETTINGS),
+    "overtaken": (overtaken, SLICED_SETTINGS),
     "pipelined": (pipelined, SETTINGS),
     "singles": (singles, SETTINGS),
     "ghosts": (ghosts, SETTINGS),

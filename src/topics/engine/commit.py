@@ -357,7 +357,11 @@ class ThreadSyncer(Syncer):
             dirty.clear()
             # Read in front of the sync: who asks later is not covered by it and asks again.
             asked = self._asked[id(shard)]
-            shard.sync()
+            try:
+                shard.sync()
+            except Exception as error:
+                # Whatever it was: others wait for this thread, and for what they are not told.
+                shard.poison = error
             if asked == seen and shard.poison is None:
                 # Nobody waits: the interpreter is left to those who work.
                 continue

@@ -264,8 +264,7 @@ class Shard:
                 return
             for wal_file in files:
                 wal_file.file.sync()
-        except Exception as error:
-            # Whatever it was: the thread that syncs must not end with others waiting for it.
+        except OSError as error:
             self.poison = error
             return
         self.sync_s = self.clock.monotonic_s() - began
