@@ -26,6 +26,13 @@ def test_it_is_a_closed_document(document: Any) -> None:
     assert len(ids) == len(set(ids))
 
 
+def test_it_is_valid_openapi(document: Any) -> None:
+    # Here, because importing it costs a second.
+    from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+
+    assert [str(error) for error in OPENAPI_31_VALIDATOR.iter_errors(document)] == []
+
+
 def test_every_route_is_there_with_its_errors(document: Any) -> None:
     found = {(path, verb) for path, verbs in document["paths"].items() for verb in verbs}
     topic = "/v0/topics/{topic}"
