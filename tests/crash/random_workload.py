@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,7 +13,25 @@ from topics.settings import Settings
 from topics.testing import CrashPlan
 from topics.testing.model import Operation
 
-CLASSES = ("fsync", "fsync", "disk", "disk", "memory", "ephemeral")
+KINDS = ("append", "delete", "put", "drop", "checkpoint", "slice", "time", "submit", "restart")
+
+
+class Habits(NamedTuple):
+    """How often each kind of step is taken, and what classes are asked for."""
+
+    weights: tuple[int, ...]
+    classes: tuple[str, ...]
+
+
+ORDINARY = Habits(
+    (40, 12, 6, 3, 8, 10, 8, 8, 5), ("fsync", "fsync", "disk", "disk", "memory", "ephemeral")
+)
+# Topics that change their class all the time, as histories from this seed on have them.
+RESTLESS_FROM = 1_000_000
+RESTLESS = Habits(
+    (40, 12, 20, 2, 8, 10, 8, 8, 8),
+    ("fsync", "disk", "memory", "ephemeral", "ephemeral", "ephemeral"),
+)
 
 
 def settings_of(seed: int) -> Settings:
@@ -31,8 +50,8 @@ def settings_of(seed: int) -> Settings:
     )
 
 
-def config_of(draw: random.Random, settings: Settings) -> dict[str, object]:
-    config: dict[str, object] = {"durability": draw.choice(CLASSES)}
+def config_of(draw: random.Random, settings: Settings, habits: Habits) -> dict[str, object]:
+    config: dict[str, object] = {"durability": draw.choice(habits.classes)}
     if draw.random() < 0.3:
         config["cap_records"] = draw.choice((1, 4, 9))
     if draw.random() < 0.15:
@@ -51,18 +70,16 @@ def config_of(draw: random.Random, settings: Settings) -> dict[str, object]:
 def random_workflow(seed: int, length: int) -> Callable[[Run], None]:
     def workflow(run: Run) -> None:
         draw = random.Random(f"workload {seed}")
+        habits = RESTLESS if seed >= RESTLESS_FROM else ORDINARY
         for _ in range(length):
-            step(run, draw)
+            step(run, draw, habits)
 
     return workflow
 
 
-def step(run: Run, draw: random.Random) -> None:
+def step(run: Run, draw: random.Random, habits: Habits) -> None:
     """One thing that a user, an operator or fate may do."""
-    kind = draw.choices(
-        ("append", "delete", "put", "drop", "checkpoint", "slice", "time", "submit", "restart"),
-        (40, 12, 6, 3, 8, 10, 8, 8, 5),
-    )[0]
+    kind = draw.choices(KINDS, habits.weights)[0]
     topic = draw.choice("abcd")
     if kind == "append":
         key = draw.choice((None, None, f"k{draw.randrange(6)}"))
@@ -74,7 +91,7 @@ def step(run: Run, draw: random.Random) -> None:
         match = draw.choice(("x", "y:1", "y:*", "*")) if before is None else None
         run.delete(topic, before=before, match=match)
     elif kind == "put":
-        run.put(topic, **config_of(draw, run.settings))
+        run.put(topic, **config_of(draw, run.settings, habits))
     elif kind == "drop":
         run.drop(topic)
     elif kind == "checkpoint":

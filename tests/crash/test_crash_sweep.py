@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.harness import SETTINGS, Run, Sweep, deterministic
-from tests.crash.random_workload import random_workflow, settings_of
+from tests.crash.random_workload import RESTLESS_FROM, random_workflow, settings_of
 from tests.crash.workflows import WORKFLOWS
 from topics.settings import Settings
 from topics.testing import CrashPlan
@@ -97,18 +97,18 @@ def test_a_history_that_failed_before_passes(path: Path) -> None:
 
 @pytest.mark.slow
 def test_random_histories_keep_every_promise(tally: Tally) -> None:
-    for seed in range(10_000, 10_060):
+    for seed in (*range(10_000, 10_060), *range(RESTLESS_FROM, RESTLESS_FROM + 40)):
         run_history(seed, 60)
-    tally(histories=60)
+    tally(histories=100)
 
 
 @pytest.mark.full(share=6)
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("first", [20_000, RESTLESS_FROM + 1000])
 def test_very_many_random_histories_keep_every_promise(
-    part: int, deadline: float, tally: Tally
+    first: int, deadline: float, tally: Tally
 ) -> None:
-    seed = 20_000 + part
+    seed = first
     failed: list[str] = []
     while time.monotonic() < deadline:
         try:
@@ -117,8 +117,8 @@ def test_very_many_random_histories_keep_every_promise(
             kept = json.dumps({"seed": seed, "length": 60}) + "\n"
             (SEEDS / f"history-{seed}.json").write_text(kept)
             failed.append(f"seed {seed}: {error}"[:2000])
-        seed += 2
-    tally(histories=(seed - 20_000) // 2, histories_failed=len(failed))
+        seed += 1
+    tally(histories=seed - first, histories_failed=len(failed))
     assert not failed, "\n".join(failed)
 
 
