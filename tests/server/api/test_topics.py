@@ -36,6 +36,18 @@ def test_put_creates_then_confirms_then_changes(client: Client, topic: str) -> N
     assert other.json["performance"]["fsync_ms"] > 0
 
 
+def test_a_large_ephemeral_topic_becomes_durable(client: Client, topic: str) -> None:
+    """More than is logged at once: the answer comes when all of it is."""
+    client.put(f"/v0/topics/{topic}", {"durability": "ephemeral"})
+    for n in range(12):
+        record = {"data": f"{n}".ljust(900_000, "x")}
+        client.post(f"/v0/topics/{topic}", {"records": [record]})
+    reply = client.put(f"/v0/topics/{topic}", {"durable": True})
+    assert (reply.status, reply.json["config"]["durability"]) == (200, "fsync")
+    state = client.get(f"/v0/topics/{topic}").json
+    assert (state["count"], state["earliest_seq"]) == (12, 1)
+
+
 def test_an_empty_body_is_an_empty_config(client: Client, topic: str) -> None:
     assert client.put(f"/v0/topics/{topic}").json["config"] == DEFAULTS
 
