@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from tests.support.engines import ENDINGS, PATH, SURVIVABLE, Ending, World, tagged, values
@@ -9,7 +11,7 @@ from topics.engine import promotion
 from topics.engine.check import check
 from topics.engine.commit import Ticket
 from topics.engine.write import request_of
-from topics.errors import Closed, DiskFull
+from topics.errors import Closed, CorruptData, DiskFull
 
 DURABLE = ("memory", "disk", "fsync")
 
@@ -234,6 +236,20 @@ def test_a_checkpoint_in_between_loses_nothing_of_a_promotion(large: World) -> N
     assert len(before.seqs) == 12
     large.restart("crash")
     assert large.look("t") == before
+
+
+def test_a_promotion_ends_at_a_record_that_can_not_be_read(large: World) -> None:
+    """Whoever waits is told, and the topic stays ephemeral."""
+    ticket = submit(large, durability="fsync")
+    topic = large.engine.core.by_name["t"]
+    with pytest.MonkeyPatch.context() as patch:
+        damaged = CorruptData("segment 1: a block fails its checksum")
+        patch.setattr(large.engine.core.segments, "columns", Mock(side_effect=damaged))
+        while large.engine.maintain(0):
+            pass
+    assert isinstance(ticket.error, CorruptData)
+    assert topic.config.durability == "ephemeral"
+    large.fill("t", 1)
 
 
 def test_configs_take_effect_in_the_order_they_were_put(large: World) -> None:

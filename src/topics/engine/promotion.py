@@ -58,14 +58,19 @@ def slices(core: Core) -> Iterator[None]:
     while core.promotions:
         work = next(iter(core.promotions.values()))
         try:
-            if work.step():
-                core.promotions.pop(work.topic.id, None)
-        except ColdMiss as miss:
             try:
+                is_over = work.step()
+            except ColdMiss as miss:
                 yield from core.bring(miss.ahead[0])
-            except StorageError as error:
-                core.promotions.pop(work.topic.id, None)
-                work.fail(error)
+                is_over = False
+        except Poisoned:
+            raise
+        except StorageError as error:
+            # A record of it can not be read: it stays as it is.
+            work.fail(error)
+            is_over = True
+        if is_over:
+            core.promotions.pop(work.topic.id, None)
         yield
 
 
