@@ -69,7 +69,7 @@ def _latency(
 
 
 def _overload(report: Report, reader: Path, port: int) -> None:
-    """100 topics, ten watchers each, every other topic of high priority; then an ordinary minute.
+    """100 topics, ten watchers each, every tenth topic of high priority; then an ordinary load.
 
     Capacity is what is delivered while ten times as much is asked for as a core could do.
     """

@@ -9,7 +9,8 @@
  * reader must see every record of its topic once and in order; what is missing or repeated is
  * counted. Writes may be refused with 429, and then must say when to come back.
  *
- * With CLASSES = 2 the topics have a high and a low priority in turn, and latencies are told apart.
+ * With CLASSES = 2 every tenth topic has a high priority and the others a low one; they are written
+ * on connections of their own, and latencies are told apart.
  *
  * Prints one JSON object. A record's latency is from its stamp until a reader has parsed it, that of
  * an acknowledgement from the same stamp until the writer has its answer.
@@ -59,6 +60,10 @@ struct sample {
 static int port, classes = 1;
 static struct sample latencies[2], acks;
 static uint64_t frames, records, missing, repeated, refused, unexplained, *acked;
+
+static int class_of(int topic) {
+    return classes > 1 && topic % 10 != 0;
+}
 
 static void die(const char *what) {
     fprintf(stderr, "sse_reader: %s: %s\n", what, errno ? strerror(errno) : "unexpected answer");
@@ -157,7 +162,7 @@ static void take_line(struct stream *s, const char *line, size_t length, uint64_
         records++;
         if (seq > s->next) missing += seq - s->next;
         if (seq < s->next) repeated++; else s->next = seq + 1;
-        sample(&latencies[s->topic % classes], at_ns - sent_ns);
+        sample(&latencies[class_of(s->topic)], at_ns - sent_ns);
     }
 }
 
@@ -263,7 +268,7 @@ int main(int argc, char **argv) {
     int watchers = atoi(argv[2]), rate = atoi(argv[3]), seconds = atoi(argv[4]);
     int topics = argc > 5 ? atoi(argv[5]) : 1, padding = argc > 6 ? atoi(argv[6]) : 100;
     classes = argc > 7 ? atoi(argv[7]) : 1;
-    int writers = topics < 16 ? topics : 16;
+    int each = topics < 16 ? topics : 16, writers = classes * each;
     uint64_t total = (uint64_t)rate * (uint64_t)seconds;
     struct rlimit files = {65536, 65536};
     setrlimit(RLIMIT_NOFILE, &files);
@@ -276,7 +281,7 @@ int main(int argc, char **argv) {
     int setup = dial(), poll = epoll_create1(0);
     for (int t = 0; t < topics; t++) {
         char path[64];
-        const char *config = classes == 1 ? "{}" : t % 2 ? "{\"priority\":-500}" : "{\"priority\":500}";
+        const char *config = classes == 1 ? "{}" : class_of(t) ? "{\"priority\":-500}" : "{\"priority\":500}";
         snprintf(path, sizeof path, "/v0/topics/bench-%d", t);
         ask(setup, "PUT", path, config, answer, sizeof answer);
     }
@@ -303,7 +308,7 @@ int main(int argc, char **argv) {
         if (now > stop_ns) break;
         while (sent < total && begin_ns + sent * step_ns <= now) {
             int topic = (int)(sent % (uint64_t)topics);
-            write_record(&writer[topic % writers], topic, begin_ns + sent * step_ns, pad);
+            write_record(&writer[class_of(topic) * each + topic % each], topic, begin_ns + sent * step_ns, pad);
             sent++;
         }
         for (int i = 0; i < writers; i++) if (writer[i].out_length) send_on(&writer[i]);
