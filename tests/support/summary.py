@@ -52,8 +52,8 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
             f"{totals['soak_records']} acknowledged records and {totals['soak_deleted']} deleted "
             f"ones checked, {totals['soak_unknown']} unknown outcomes "
             f"({totals['soak_unknown_there']} were there), {totals['soak_copies']} copies of "
-            f"routers checked ({totals['soak_copies_again']} forwarded again where allowed), all as they "
-            "were acknowledged"
+            f"routers checked ({totals['soak_copies_again']} forwarded again where allowed), all "
+            "as they were acknowledged"
         )
     if totals["queue_kills"]:
         yield (
