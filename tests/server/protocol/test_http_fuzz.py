@@ -7,12 +7,13 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.server.protocol.desk import Desk
 from tests.server.protocol.test_http_smuggling import REFUSED
 from tests.server.protocol.wire import Answered, Incomplete, message, parse_one
+from topics.server.http1 import PREFACE
 from topics.server.limits import HttpLimits
 
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -143,6 +144,8 @@ def test_damaged_requests_are_survived(desk: Desk, block: int) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=200), max_size=5))
 def test_noise_is_survived(reads: list[bytes]) -> None:
+    # Noise behind the preface of HTTP/2 has a test of its own.
+    assume(not any(read.startswith(PREFACE) for read in reads))
     checked(DESK.talk(reads))
 
 
@@ -173,6 +176,8 @@ HEADER = st.tuples(
 def test_any_mixture_of_headers_is_survived(
     method: str, target: str, headers: list[tuple[str, str]], rest: bytes
 ) -> None:
+    # What refuses a coding answers before the handler, so that the end of a HEAD can not be told.
+    assume(method != "HEAD" or all(name.lower() != "content-encoding" for name, _ in headers))
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
     head = f"{method} {target} HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode("latin-1")
     said = DESK.talk([head + rest, message("GET", "/json")])
