@@ -70,8 +70,9 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
         yield f"fault kinds: {len(kinds)} of {len(KINDS)} exercised; not: {', '.join(missing)}"
     if totals["fuzz_requests"]:
         yield (
-            f"generated requests: {totals['fuzz_requests']} over {totals['fuzz_operations']} "
-            f"operations, {totals['fuzz_failures']} not answered as documented, "
+            f"generated requests: {totals['fuzz_requests']} over "
+            f"{totals['fuzz_operations'] // totals['fuzz_runs']} operations, "
+            f"{totals['fuzz_failures']} not answered as documented, "
             f"{totals['fuzz_rules']} refused by a rule that a schema can not say"
         )
     yield from bad_input(totals)
