@@ -49,7 +49,7 @@ class WatchTopic(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class LookBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How a reader wants to see records, on every way of watching."""
 
-    node: str | list[str] | None = None
+    node: str | Annotated[list[str], shown(maxItems=NODES_MAX)] | None = None
     limit: Clamped = LIMIT_DEFAULT
     max_batch_bytes: Clamped = FRAME_BYTES_DEFAULT
     include_meta: bool = True

@@ -137,6 +137,7 @@ TARGETS = (
     Target("GET", "/v0/routers", query=PAGING),
     Target(
         "POST", "/v0/watch", {"topics": {"kept": {}}}, LOOK | {
+            "node": (*faults.NODES, Fault("1001 nodes", [str(n) for n in range(1001)])),
             "topics": TOPICS, "heartbeat_ms": faults.CLAMPED, "include_data": faults.FLAG,
             "consistency": faults.WORD, "cursor": faults.EVENT_ID,
         }, query={"lenient": faults.FLAG_WORDS}, needs_body=True,
