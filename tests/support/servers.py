@@ -21,6 +21,7 @@ import uvloop
 
 from topics.engine.engine import Engine
 from topics.server.app import App
+from topics.server.call import Call
 from topics.server.config import load
 from topics.server.limits import HttpLimits
 from topics.server.server import HttpServer
@@ -220,7 +221,7 @@ class Inside:
         self._stop = asyncio.Event()
         self.app = App(self.config)
         limits = HttpLimits(body_bytes_max=self.config.settings.max_body_bytes)
-        self.server = HttpServer(self.app, limits=limits)
+        self.server = HttpServer(self.app, limits=limits, request_type=Call)
         self.port = await self.server.listen("127.0.0.1", 0)
         self.app.start(self.server, self._steps(self.app))
         self._started.set()

@@ -48,23 +48,27 @@ def check_lease_ms(lease_ms: object) -> int:
     return clamp(lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
 
 
-def _check(claimant: Claimant, topic: Topic, settings: Settings) -> Asked:
-    node, most, lease_ms = check_node(claimant.node, settings), claimant.max, claimant.lease_ms
+def claimant_of(node: object, most: object, lease_ms: object, settings: Settings) -> Claimant:
+    """Somebody who asks, within the limits. Raises InvalidRequest."""
+    holder = check_node(node, settings)
     if type(most) is not int or most < 0:
         raise InvalidRequest("max must be a number of jobs")
-    lease_ms = topic.config.lease_ms if lease_ms is None else check_lease_ms(lease_ms)
-    return node, clamp(most, 1, settings.max_claim), lease_ms
+    held_ms = None if lease_ms is None else check_lease_ms(lease_ms)
+    return Claimant(holder, clamp(most, 1, settings.max_claim), held_ms)
 
 
 def claim(core: Core, topic: Topic, claimants: Sequence[Claimant], ticket: Ticket) -> None:
     """Leases jobs to a cohort; the ticket ends in a Claimed for each of it.
 
     Jobs that were delivered too often are moved to the dead-letter topic first, which waits for
-    the disk. Raises InvalidRequest, or ColdMiss when a job is out of reach: nothing is leased.
+    the disk. Raises ColdMiss when a job is out of reach: nothing is leased.
     """
     queue = topic.queue
     assert queue is not None
-    asked = [_check(claimant, topic, core.settings) for claimant in claimants]
+    usual_ms = topic.config.lease_ms
+    asked = [
+        (one.node, one.max, usual_ms if one.lease_ms is None else one.lease_ms) for one in claimants
+    ]
     core.expire(topic)
     now_ms = core.monotonic_ms()
     queue.tick(now_ms)

@@ -162,6 +162,25 @@ class Engine(QueueCalls):
             raise
         return ticket
 
+    def submit_single(
+        self, name: str, request: Request, owner: singles.Owner, together: singles.Together
+    ) -> bool:
+        """Stages a write like `submit_append`, if it is one that can share a frame with others.
+
+        `together` is called once for all that do; what fails is told to its owner.
+        """
+        self._check_writable()
+        topic = self.core.by_name.get(name)
+        if (
+            topic is None
+            or topic.durability == "ephemeral"
+            or self._recovery.replay.deferred
+            or not is_single(request)
+        ):
+            return False
+        singles.append(self.core, topic, request.records[0].data, owner, together)
+        return True
+
     def _create_for(self, name: str, request: Request) -> Topic:
         check_name(name)
         config = resolve_config(request.config, topic=name, type_now=None)

@@ -9,7 +9,7 @@ An acknowledgement is the permanent delete of the job, as durable as the topic's
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from topics.engine import deletes, lease_frames
 from topics.engine.claims import check_lease_ms, check_node
@@ -20,11 +20,18 @@ from topics.engine.queue import Lease, Queue
 from topics.engine.queue_values import Acked, Extended, Nacked, lease_id
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest, TopicsError
+from topics.settings import Settings
 from topics.storage import frames
 from topics.types import LEASE_MS_MAX, clamp
 
 # Calls that one frame of acknowledgements is shared by.
 SHARED_MAX = 1000
+
+
+class Owner(Protocol):
+    """Who acknowledges: a ticket, or whoever answers for many at once."""
+
+    def fail(self, error: TopicsError) -> None: ...
 
 
 class Named:
@@ -36,23 +43,22 @@ class Named:
         self,
         core: Core,
         topic: Topic,
-        node: object,
+        node: str,
         seqs: Sequence[int],
         lease_ids: Sequence[str] | None,
     ) -> None:
         queue = topic.queue
         assert queue is not None
-        self.node = holder = check_node(node, core.settings)
-        _check_seqs(seqs, lease_ids, core.settings.max_claim)
         core.expire(topic)
         queue.tick(core.monotonic_ms())
+        self.node = node
         self.queue: Queue = queue
         leases = queue.leases
         # What was taken of the queue: nobody holds it now.
         self.held: dict[int, Lease] = {
             seq: lease
             for seq in seqs
-            if (lease := leases.get(seq)) is not None and lease[0] == holder
+            if (lease := leases.get(seq)) is not None and lease[0] == node
         }
         if lease_ids is not None:
             for seq, token in zip(seqs, lease_ids, strict=True):
@@ -64,13 +70,21 @@ class Named:
         queue.take(self.held)
 
 
-def _check_seqs(seqs: Sequence[int], lease_ids: Sequence[str] | None, most: int) -> None:
+def check_named(
+    node: object, seqs: Sequence[int], lease_ids: Sequence[str] | None, settings: Settings
+) -> None:
+    """Raises InvalidRequest for jobs, or a holder of theirs, that could never be."""
+    check_node(node, settings)
+    most = settings.max_claim
     if not 1 <= len(seqs) <= most:
         raise InvalidRequest(f"seqs must name 1 to {most} jobs, not {len(seqs)}", limit=most)
     if set(map(type, seqs)) != {int}:
         raise InvalidRequest("seqs must be whole numbers")
-    if lease_ids is None:
-        return
+    if lease_ids is not None:
+        check_lease_ids(seqs, lease_ids)
+
+
+def check_lease_ids(seqs: Sequence[int], lease_ids: Sequence[str]) -> None:
     if len(lease_ids) != len(seqs):
         raise InvalidRequest(f"lease_ids has {len(lease_ids)} entries and seqs has {len(seqs)}")
     if set(map(type, lease_ids)) != {str}:
@@ -79,33 +93,46 @@ def _check_seqs(seqs: Sequence[int], lease_ids: Sequence[str] | None, most: int)
 
 # -- acknowledging -------------------------------------------------------------------------------
 
+# Told of the calls of one frame when their jobs are gone, with how many are ready and held now,
+# and whether the log was waited for.
+Together = Callable[[Topic, list[tuple[Named, Any]], tuple[int, int], bool], None]
+
 
 def ack(
     core: Core,
     topic: Topic,
-    node: object,
+    node: str,
     seqs: Sequence[int],
     lease_ids: Sequence[str] | None,
-    ticket: Ticket,
+    owner: Owner,
+    together: Together | None = None,
 ) -> None:
-    """Stages the delete of jobs that are done; the ticket ends in an Acked."""
+    """Stages the delete of jobs that are done.
+
+    Without `together` the owner is a ticket, which ends in an Acked.
+    """
     named = Named(core, topic, node, seqs, lease_ids)
     if not named.held:
-        ticket.resolve(Acked(0, named.skipped, *named.queue.counts(topic.live_count)))
+        _tell(topic, [(named, owner)], together, waited=False)
         return
     named.queue.leaving.update(named.held)
     if topic.durability == "ephemeral":
-        frame = AckFrame(core, topic)
-        frame.add(named, ticket)
+        frame = AckFrame(core, topic, together)
+        frame.calls.append((named, owner))
         core.committer.apply_resident(topic, frame.apply, Ticket())
         return
     staged = core.committer.lane_of(topic).staged
     last = staged[-1] if staged else None
-    if type(last) is AckFrame and last.topic is topic and len(last.calls) < SHARED_MAX:
-        last.add(named, ticket)
+    if (
+        type(last) is AckFrame
+        and last.topic is topic
+        and last.together is together
+        and len(last.calls) < SHARED_MAX
+    ):
+        last.calls.append((named, owner))
         return
-    frame = AckFrame(core, topic)
-    frame.add(named, ticket)
+    frame = AckFrame(core, topic, together)
+    frame.calls.append((named, owner))
     core.committer.stage(frame)
 
 
@@ -117,17 +144,15 @@ class AckFrame(Frame):
     another order than the calls.
     """
 
-    __slots__ = ("_core", "_delete", "calls")
+    __slots__ = ("_core", "_delete", "calls", "together")
 
-    def __init__(self, core: Core, topic: Topic) -> None:
+    def __init__(self, core: Core, topic: Topic, together: Together | None) -> None:
         super().__init__(topic, frames.DELETE, topic.durability == "fsync", None)
         self._core = core
         self._delete: DeleteFrame | None = None
         self.first = topic.head
-        self.calls: list[tuple[Named, Ticket]] = []
-
-    def add(self, named: Named, ticket: Ticket) -> None:
-        self.calls.append((named, ticket))
+        self.together = together
+        self.calls: list[tuple[Named, Any]] = []
 
     def _close(self) -> DeleteFrame:
         if self._delete is None:
@@ -141,11 +166,8 @@ class AckFrame(Frame):
         return super().entry()
 
     def apply(self) -> None:
-        topic = self.topic
-        deletes.apply_delete(self._core, topic, self._close())
-        counts = self.calls[0][0].queue.counts(topic.live_count)
-        for named, ticket in self.calls:
-            ticket.resolve(Acked(len(named.held), named.skipped, *counts))
+        deletes.apply_delete(self._core, self.topic, self._close())
+        _tell(self.topic, self.calls, self.together, waited=True)
 
     def undo(self) -> None:
         for named, _ in self.calls:
@@ -156,8 +178,19 @@ class AckFrame(Frame):
                     queue.put(seq, lease)
 
     def fail(self, error: TopicsError) -> None:
-        for _, ticket in self.calls:
-            ticket.fail(error)
+        for _, owner in self.calls:
+            owner.fail(error)
+
+
+def _tell(
+    topic: Topic, calls: list[tuple[Named, Any]], together: Together | None, *, waited: bool
+) -> None:
+    counts = calls[0][0].queue.counts(topic.live_count)
+    if together is not None:
+        together(topic, calls, counts, waited)
+        return
+    for named, ticket in calls:
+        ticket.resolve(Acked(len(named.held), named.skipped, *counts))
 
 
 # -- giving back ---------------------------------------------------------------------------------
@@ -166,7 +199,7 @@ class AckFrame(Frame):
 def nack(
     core: Core,
     topic: Topic,
-    node: object,
+    node: str,
     seqs: Sequence[int],
     delay_ms: object,
     lease_ids: Sequence[str] | None,
@@ -235,7 +268,7 @@ def _restore(topic: Topic, queue: Queue, held: dict[int, Lease]) -> None:
 def extend(
     core: Core,
     topic: Topic,
-    node: object,
+    node: str,
     seqs: Sequence[int],
     lease_ms: object,
     lease_ids: Sequence[str] | None,

@@ -140,13 +140,16 @@ class Queue:
     def take(self, held: dict[int, Lease]) -> None:
         """Ends leases; their jobs are nowhere then."""
         leases, free, due = self.leases, self.free, self.due
+        moment, bucket = -1, {}
         for seq, (_, _, until) in held.items():
             del leases[seq]
             if free and seq in free:
                 del free[seq]
                 self.expired -= 1
                 continue
-            bucket = due[until]
+            if until != moment:
+                # Those of one claim run out together.
+                moment, bucket = until, due[until]
             del bucket[seq]
             if not bucket:
                 del due[until]

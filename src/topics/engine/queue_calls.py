@@ -16,13 +16,14 @@ from topics.types import QueueState
 class QueueCalls(ReaderCalls):
     def claim(self, name: str, node: str, max: int = 1, *, lease_ms: int | None = None) -> Claimed:
         """Leases up to `max` jobs to a worker; waits for cold reads."""
-        claimant = Claimant(node, max, lease_ms)
+        claimant = claims.claimant_of(node, max, lease_ms, self.core.settings)
         ticket = self._fetching(lambda: self.submit_claims(name, [claimant]))
         return self._wait(ticket)[0]  # type: ignore[no-any-return]
 
     def submit_claims(self, name: str, claimants: Sequence[Claimant]) -> Ticket:
         """Leases jobs to several workers in one pass; the ticket ends in a Claimed for each.
 
+        Claimants are as `claimant_of` makes them.
         Raises ColdMiss, with nothing leased, when the next job is out of reach.
         """
         ticket, topic = Ticket(), self._queue(name)
@@ -42,10 +43,26 @@ class QueueCalls(ReaderCalls):
     def submit_ack(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None = None
     ) -> Ticket:
-        self._check_writable()
         ticket = Ticket()
-        lease_calls.ack(self.core, self._queue(name), node, seqs, lease_ids, ticket)
+        lease_calls.check_named(node, seqs, lease_ids, self.core.settings)
+        self.stage_ack(name, node, seqs, lease_ids, ticket)
         return ticket
+
+    def stage_ack(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        lease_ids: Sequence[str] | None,
+        owner: lease_calls.Owner,
+        together: lease_calls.Together | None = None,
+    ) -> None:
+        """Like `submit_ack` for arguments that were checked.
+
+        `together` is told once for all that share a frame; what fails is told to its owner.
+        """
+        self._check_writable()
+        lease_calls.ack(self.core, self._queue(name), node, seqs, lease_ids, owner, together)
 
     def nack(
         self,
@@ -69,6 +86,7 @@ class QueueCalls(ReaderCalls):
     ) -> Ticket:
         self._check_writable()
         ticket = Ticket()
+        lease_calls.check_named(node, seqs, lease_ids, self.core.settings)
         lease_calls.nack(self.core, self._queue(name), node, seqs, delay_ms, lease_ids, ticket)
         return ticket
 
@@ -94,6 +112,7 @@ class QueueCalls(ReaderCalls):
     ) -> Ticket:
         self._check_writable()
         ticket = Ticket()
+        lease_calls.check_named(node, seqs, lease_ids, self.core.settings)
         lease_calls.extend(self.core, self._queue(name), node, seqs, lease_ms, lease_ids, ticket)
         return ticket
 

@@ -1,7 +1,7 @@
 """Writes of one record with nothing but data: most of them, so they share what can be shared.
 
 Those of one topic that are staged in the same turn and the same millisecond go into one frame.
-Each keeps its own ticket and its own seq; the frame is written whole or not at all, and so is each
+Each keeps its own owner and its own seq; the frame is written whole or not at all, and so is each
 of them. Nothing else of the topic may be staged in between, or the log would have another order
 than the calls.
 """
@@ -9,11 +9,12 @@ than the calls.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
+from typing import Any, Protocol
 
-from topics.engine import ceilings
-from topics.engine.append import appended, check_room, publish, published
+from topics.engine.append import appended, assign, check_room, publish, published
 from topics.engine.commit import Frame, Ticket
 from topics.engine.core import Core
 from topics.engine.topic import Topic
@@ -26,68 +27,121 @@ from topics.types import Appended
 
 # As many as a batch may have.
 SHARED_MAX = 1000
+_RECORD = b'{"$seq":%d,"$ts":%d,"data":%b},'
 
 
-def append(core: Core, topic: Topic, data: bytes, ticket: Ticket) -> None:
-    """Stages a record; the ticket ends in an Appended."""
-    settings, config = core.settings, topic.config
+class Owner(Protocol):
+    """Who asked for a record: a ticket, or whoever answers for many at once."""
+
+    def fail(self, error: TopicsError) -> None: ...
+
+
+# Told of the records of one frame, with the first of their seqs, when they are readable.
+Together = Callable[[Topic, int, list[Any]], None]
+
+
+def append(
+    core: Core, topic: Topic, data: bytes, owner: Owner, together: Together | None = None
+) -> None:
+    """Stages a record. Without `together` its owner is a ticket, which ends in an Appended."""
     now_ms = core.clock.wall_ms()
+    frame = topic.joining
+    seq = topic.next_seq
+    if (
+        frame is None
+        or now_ms > frame.ts
+        or seq > frame.seq_max
+        or frame.together is not together
+        or len(data) > core.settings.max_record_bytes
+    ):
+        _append(core, topic, data, owner, together, now_ms)
+        return
+    record = _RECORD % (seq, frame.ts, data)
+    size = len(record)
+    topic.next_seq = seq + 1
+    topic.pending_bytes += size
+    core.pending_bytes += size
+    frame.records.append(record)
+    frame.owners.append(owner)
+
+
+def _append(
+    core: Core, topic: Topic, data: bytes, owner: Owner, together: Together | None, now_ms: int
+) -> None:
+    """The long way, with every check."""
+    settings, config = core.settings, topic.config
     if config.ttl_ms or topic.holds:
         core.expire(topic)
     if len(data) > settings.max_record_bytes:
         check_record_bytes([len(data)], settings.max_record_bytes)
-    ts = topic.last_ts if topic.last_ts > now_ms else now_ms
-    seq = topic.next_seq
-    record = b'{"$seq":%d,"$ts":%d,"data":%b},' % (seq, ts, data)
+    seq, ts = topic.next_seq, max(topic.last_ts, now_ms)
+    record = _RECORD % (seq, ts, data)
     size = len(record)
-    if settings.max_total_bytes or config.discard == "reject":
+    is_bounded = bool(settings.max_total_bytes) or config.discard == "reject"
+    if is_bounded:
         check_room(core, topic, 1, size)
     last_ts_before = topic.last_ts
-    topic.next_seq = seq + 1
-    topic.last_ts = ts
-    topic.pending_bytes += size
-    core.pending_bytes += size
-    durability = topic.durability
-    if durability == "disk":
-        gated = ceilings.cover(core, topic, seq, topic.bytes_total + topic.pending_bytes)
-    elif durability == "ephemeral":
+    gated = assign(core, topic, 1, size, ts)
+    if topic.durability == "ephemeral":
+        assert isinstance(owner, Ticket)
         apply = partial(_publish_resident, core, topic, record, seq, ts)
-        core.committer.apply_resident(topic, apply, ticket)
+        core.committer.apply_resident(topic, apply, owner)
         return
-    else:
-        gated = durability == "fsync"
     frame = topic.joining
     if (
         frame is None
         or frame.ts != ts
         or len(frame.records) >= SHARED_MAX
-        or frame.first + len(frame.records) != seq
+        or frame.together is not together
         or (gated and not frame.gated)
     ):
-        frame = SinglesFrame(core, topic, seq, ts, gated, last_ts_before)
+        frame = SinglesFrame(core, topic, seq, ts, gated, last_ts_before, together)
         core.committer.stage(frame)
         topic.joining = frame
     frame.records.append(record)
-    frame.tickets.append(ticket)
+    frame.owners.append(owner)
+    if not is_bounded and not config.cap_bytes:
+        frame.open_up()
 
 
 class SinglesFrame(Frame):
-    """Open for more, as its topic's `joining`, until its entry is made."""
+    """Open for more, as its topic's `joining`, until something else is staged or it is written.
 
-    __slots__ = ("columns", "core", "last_ts_before", "records", "tickets")
+    `seq_max` is the last seq that may join it without another look at the topic.
+    """
+
+    __slots__ = ("columns", "core", "last_ts_before", "owners", "records", "seq_max", "together")
 
     def __init__(
-        self, core: Core, topic: Topic, first: int, ts: int, gated: bool, last_ts_before: int
+        self,
+        core: Core,
+        topic: Topic,
+        first: int,
+        ts: int,
+        gated: bool,
+        last_ts_before: int,
+        together: Together | None,
     ) -> None:
         super().__init__(topic, frames.APPEND, gated, None)
         self.core = core
         self.first = first
         self.ts = ts
         self.last_ts_before = last_ts_before
+        self.together = together
+        self.seq_max = 0
         # There once the frame is closed, when it has more than one record.
         self.columns: Columns
         self.records: list[bytes] = []
-        self.tickets: list[Ticket] = []
+        self.owners: list[Any] = []
+
+    def open_up(self) -> None:
+        """Lets records in by the short way, as many as the topic's ceiling has room for."""
+        topic = self.topic
+        self.seq_max = self.first + SHARED_MAX - 1
+        if topic.durability == "disk":
+            self.seq_max = min(self.seq_max, topic.ask_seq)
+            if not self.gated:
+                self.seq_max = min(self.seq_max, topic.ceiling_seq)
 
     def entry(self) -> bytes:
         self.topic.joining = None
@@ -109,8 +163,11 @@ class SinglesFrame(Frame):
             publish_one(core, topic, self.first, payload, self.ts)
         else:
             publish(core, topic, self.first, self.columns)
+        if self.together is not None:
+            self.together(topic, self.first, self.owners)
+            return
         name, epoch, ts = topic.name, topic.epoch, self.ts
-        for seq, ticket in enumerate(self.tickets, self.first):
+        for seq, ticket in enumerate(self.owners, self.first):
             ticket.resolve(Appended(name, epoch, seq, seq, seq, 1, ts, False, False))
 
     def undo(self) -> None:
@@ -121,8 +178,8 @@ class SinglesFrame(Frame):
         self.core.pending_bytes -= size
 
     def fail(self, error: TopicsError) -> None:
-        for ticket in self.tickets:
-            ticket.fail(error)
+        for owner in self.owners:
+            owner.fail(error)
 
 
 def _publish_resident(core: Core, topic: Topic, record: bytes, seq: int, ts: int) -> Appended:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator
+from time import perf_counter
 from typing import Protocol
 
 from topics.clock import Clock, SystemClock
@@ -81,18 +82,18 @@ class App:
         """Reads and claims that wait. A desk waits for its queue on behalf of all claims."""
         return len(self.waiters) - len(self.desks.by_name) + self.desks.waiting_claims
 
-    def __call__(self, request: Request) -> Answer:
-        found = request.head.found
+    def __call__(self, call: Call) -> Answer:
+        found = call.head.found
         if found is None:
-            answer = self._check_origin(request)
+            answer = self._check_origin(call)
             if answer is not None:
                 return answer
-            found = self._router.find(request)
-            if not request.extra:
+            found = self._router.find(call)
+            if not call.extra:
                 # The same head would pass the same checks again.
-                request.head.found = found
+                call.head.found = found
         handler, names = found
-        return handler(request, *names)
+        return handler(call, *names)
 
     # -- life --------------------------------------------------------------------------------
 
@@ -131,24 +132,19 @@ class App:
         driver, handler, prefixed = self.driver, route.handler, route.prefixed
         waits = route.waits_for_recovery and not route.is_probe
 
-        def handle(request: Request, *names: str) -> Answer:
-            key = None
+        def handle(call: Call, *names: str) -> Answer:
+            call.began_s = perf_counter()
             if is_gated:
-                key = self._authorized(route, request)
+                call.key = key = self._authorized(route, call)
                 for index in prefixed:
                     key.require_name(names[index])
             if waits and not driver.is_ready:
                 raise self.unready()
-            call = Call(request, key)
             try:
                 answer = handler(call, *names)
             except Poisoned as error:
                 raise self._failed(error) from None
-            if (
-                answer is PENDING
-                and (key is not None or call.on_abandoned is not None)
-                and request.successor is None
-            ):
+            if answer is PENDING and call.key is not None and call.successor is None:
                 call.hold()
             return answer
 
@@ -165,7 +161,7 @@ class App:
         else:
             if answer is not PENDING:
                 call.respond(answer)
-            elif call.on_abandoned is not None:
+            else:
                 call.hold()
 
     def finish(

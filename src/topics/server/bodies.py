@@ -17,20 +17,15 @@ from topics.types import U64_MAX
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX = 100
-SEEN_MAX = 64
 
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
 _DIGITS = re.compile(r"[0-9]{1,20}")
 _CHARSET = re.compile(r'charset\s*=\s*"?utf-?8"?', re.IGNORECASE)
-# Content types that passed, as they were written.
-_seen = {b"application/json", b"application/json; charset=utf-8"}
 
 
 def check_content_type(request: Request) -> None:
     """Raises UnsupportedMedia unless the body is declared as JSON in UTF-8."""
     value = request.headers.get(b"content-type", b"")
-    if value in _seen:
-        return
     media, _, parameters = value.decode("latin-1").partition(";")
     charset = parameters.strip()
     if media.strip().lower() != JSON or (
@@ -38,17 +33,20 @@ def check_content_type(request: Request) -> None:
     ):
         given = f"it is {value.decode('latin-1')[:100]!r}" if value else "there is none"
         raise UnsupportedMedia(f"Content-Type must be application/json; {given}")
-    if len(_seen) < SEEN_MAX:
-        _seen.add(value)
+    request.head.is_json = True
 
 
 def decode(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     """The body of a request; an absent one is `{}`."""
-    body = request.body
-    if body:
-        check_content_type(request)
+    body = request.body or b"{}"
+    if request.body:
+        if not request.head.is_json:
+            check_content_type(request)
         check_text(body)
-    return decode_json(body or b"{}", decoder)
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return decode_json(body, decoder)
 
 
 def decode_json(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:

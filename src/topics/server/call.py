@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -16,49 +17,49 @@ from topics.server.shapes import Performance
 _ENCODER = msgspec.json.Encoder()
 
 
-class Call:
-    """A request with its key. `respond` answers one that is pending, and lets go of its slot.
+class Call(Request):
+    """A request as handlers get it, with its key. A pending one holds a slot of that key.
 
-    `on_abandoned` is called when the client goes away before the answer; a handler that returns
-    PENDING may set it.
+    A handler that returns PENDING may set `on_abandoned`, which is called when the client goes
+    away before the answer.
     """
 
-    __slots__ = ("_holds", "began_s", "key", "on_abandoned", "parked_ms", "request")
-
-    def __init__(self, request: Request, key: Key | None) -> None:
-        self.request = request
-        self.key = key
-        self.began_s = perf_counter()
-        self.on_abandoned: Callable[[], None] | None = None
-        # How long it was kept waiting behind the scheduler.
-        self.parked_ms = 0.0
-        self._holds = False
+    key: Key | None = None
+    began_s: float = 0.0
+    # How long it was kept waiting behind the scheduler.
+    parked_ms: float = 0.0
+    holds_slot: bool = False
 
     @property
     def is_gone(self) -> bool:
         """Whether the client has left."""
-        return self.request.connection.is_gone
+        return self.connection.is_gone
 
     def hold(self) -> None:
         """The answer comes later: until then, or until the client has gone, a slot is taken."""
-        if self.key is not None and not self._holds:
+        if self.key is None:
+            return
+        if not self.holds_slot:
             self.key.inflight += 1
-            self._holds = True
-        if self._holds or self.on_abandoned is not None:
-            self.request.on_abandoned = self._abandon
+            self.holds_slot = True
+        self.on_abandoned = partial(self._left, self.on_abandoned)
 
     def when_abandoned(self, callback: Callable[[], None]) -> None:
         """Like setting `on_abandoned`, for a handler that has returned; at once when it is late."""
-        self.on_abandoned = callback
-        self.request.on_abandoned = self._abandon
+        self.on_abandoned = partial(self._left, callback)
         if self.is_gone:
-            self._abandon()
+            self._left(callback)
 
     def respond(self, response: Response) -> None:
-        if self._holds:
+        if self.holds_slot:
             self._release()
-        request = self.request
-        request.connection.deliver(request, response)
+        self.connection.deliver(self, response)
+
+    def respond_json(self, body: bytes) -> None:
+        """`respond` with 200 and JSON, as most are."""
+        if self.holds_slot:
+            self._release()
+        self.connection.deliver_json(self, body)
 
     def fail(self, error: BaseException) -> None:
         self.respond(response_to(error))
@@ -88,13 +89,12 @@ class Call:
     def answer(self, body: msgspec.Struct, status: int = 200) -> Response:
         return Response(_ENCODER.encode(body), status)
 
-    def _abandon(self) -> None:
+    def _left(self, callback: Callable[[], None] | None) -> None:
         self._release()
-        callback, self.on_abandoned = self.on_abandoned, None
         if callback is not None:
             callback()
 
     def _release(self) -> None:
-        if self._holds and self.key is not None:
-            self._holds = False
+        if self.holds_slot and self.key is not None:
+            self.holds_slot = False
             self.key.inflight -= 1

@@ -55,7 +55,7 @@ class CursorRoutes:
         ]  # fmt: skip
 
     def put(self, call: Call, topic: str, name: str) -> Answer:
-        body = decode(call.request, _INPUT)
+        body = decode(call, _INPUT)
         if body.hold is not UNSET:
             call.require(ADMIN)
         given = Given(

@@ -16,6 +16,8 @@ from topics.server.body import LOOP_BYTES_MAX, Gunzip, is_gzip
 from topics.server.channel import Channel
 from topics.server.errors import LOG, error_response, internal_response, response_to
 from topics.server.message import (
+    COPY_BYTES_MAX,
+    OK_HEAD,
     PENDING,
     Answer,
     Request,
@@ -40,12 +42,13 @@ class Exchange(Channel):
 
     __slots__ = (
         "_answered_at", "_backlog", "_gzip_bytes_min", "_handler", "_is_blocked", "_is_due",
-        "_is_feeding", "_is_last", "_leftover", "_queue",
+        "_is_feeding", "_is_last", "_leftover", "_queue", "_request",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         super().__init__(server)
         self._handler = server.handler
+        self._request = server.request_type
         self._gzip_bytes_min = server.limits.gzip_bytes_min
         self._queue: list[Request] = []
         self._backlog: deque[Request] | None = None
@@ -71,27 +74,37 @@ class Exchange(Channel):
     def _is_busy(self) -> bool:
         return self._is_paused or self._is_blocked or len(self._queue) >= self._limits.pending_max
 
+    def _line_up(self, request: Request) -> None:
+        """Starts a request now, if nothing is in its way."""
+        if self._backlog is None and not self._is_busy():
+            self._start(request)
+        else:
+            self._keep(request)
+
     def _start(self, request: Request) -> None:
         """Calls the handler, and takes its answer or keeps the request's place for it."""
-        if not request.is_plain and not self._decode(request):
+        if request.is_plain or self._decode(request):
+            self._conclude(request, self._call_handler(request))
+
+    def _conclude(self, request: Request, answer: Answer) -> None:
+        """What a handler returned."""
+        if answer is PENDING:
+            if request.output is None or self._queue:
+                self._queue.append(request)
+                if request.successor is not None:
+                    self._is_last = self._is_due = True
+            else:
+                self._emit(request.output)
             return
-        answer = self._call_handler(request)
-        if answer is not PENDING:
-            if not self._queue:
-                data = plain(request, answer, self.server.tail, self._gzip_bytes_min)
-                if data is not None:
-                    self._out.append(data)
-                    self._out_bytes += len(data)
-                    if self._out_bytes > self._limits.out_bytes_max:
-                        self._flush()
-                    return
-            self._answer(request, answer)
-        elif request.output is not None and not self._queue:
-            self._emit(request.output)
-        else:
-            self._queue.append(request)
-            if request.successor is not None:
-                self._is_last = self._is_due = True
+        if not self._queue:
+            data = plain(request, answer, self.server.tail, self._gzip_bytes_min)
+            if data is not None:
+                self._out.append(data)
+                self._out_bytes += len(data)
+                if self._out_bytes > self._limits.out_bytes_max:
+                    self._flush()
+                return
+        self._answer(request, answer)
 
     def _call_handler(self, request: Request) -> Answer:
         if self.server.is_draining:
@@ -186,6 +199,27 @@ class Exchange(Channel):
                 return
         if is_next and request.output is not None:
             self._advance()
+
+    def deliver_json(self, request: Request, body: bytes) -> None:
+        """The answer of a pending request that is 200 and JSON, as most are."""
+        queue, transport = self._queue, self._transport
+        if (
+            transport is None
+            or not request.is_plain
+            or request.extra
+            or len(queue) != 1
+            or queue[0] is not request
+            or self._out
+            or self._is_due
+            or self._backlog is not None
+            or len(body) > COPY_BYTES_MAX
+            or (len(body) > self._gzip_bytes_min and b"accept-encoding" in request.head.headers)
+        ):
+            self.deliver(request, Response(body))
+            return
+        self._answered_at = self.server.now
+        queue.clear()
+        transport.write(b"".join((OK_HEAD, b"%d" % len(body), self.server.tail, body)))
 
     def _render(self, request: Request, response: Response) -> tuple[Payload, ...] | None:
         """The bytes of an answer, or None when a thread is still compressing it."""

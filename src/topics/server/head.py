@@ -71,7 +71,7 @@ def settle_target(request: Request) -> None:
     if not found or scheme.lower() not in ("http", "https"):
         raise BadRequest("the request target is not a path")
     authority, slash, path = rest.partition("/")
-    request.path = slash + path or "/"
+    request.head.path = slash + path or "/"
     # The target's authority counts for more than the Host header.
     request.headers[b"host"] = authority.encode()
 

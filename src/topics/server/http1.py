@@ -176,7 +176,7 @@ class HttpProtocol(Repeated):
         verb = parser.get_method()
         verb_name = _METHODS.get(verb) or verb.decode("latin-1")
         parsed = Head(verb_name, self._target, self._headers)
-        request = Request(self, parsed, b"".join(body) if isinstance(body, list) else body)
+        request = self._request(self, parsed, b"".join(body) if isinstance(body, list) else body)
         if (
             not self._is_plain
             or not parser.should_keep_alive()
@@ -190,10 +190,7 @@ class HttpProtocol(Repeated):
             is_ordinary = True
         if is_ordinary and self._plain_head is None:
             self._plain_head = parsed
-        if self._backlog is None and not self._is_busy():
-            self._start(request)
-        else:
-            self._keep(request)
+        self._line_up(request)
 
     # -- the rare ----------------------------------------------------------------------------
 
@@ -258,7 +255,7 @@ class HttpProtocol(Repeated):
     def _look_closer(self, request: Request, parser: HttpRequestParser) -> None:
         """What a request that is not plain asks of the connection."""
         headers = self._head if self._head is not None else self._headers
-        request.headers = headers
+        request.head.headers = headers
         request.is_plain = False
         request.is_keep_alive = parser.should_keep_alive()
         request.is_upgrade = self._is_upgrade
@@ -349,7 +346,7 @@ class HttpProtocol(Repeated):
         if self._is_last:
             return
         self._is_last = True
-        request = Request(self, Head("GET", b"/", {}), b"")
+        request = self._request(self, Head("GET", b"/", {}), b"")
         request.is_plain = request.is_keep_alive = False
         if self._backlog is None:
             self._answer(request, error_response(error))

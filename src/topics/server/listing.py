@@ -64,7 +64,7 @@ class Listing:
         ]  # fmt: skip
 
     def list(self, call: Call) -> Answer:
-        query = Query(call.request.query)
+        query = Query(call.query)
         touch = query.flag("touch", default=False)
         size = page_size(query)
         engine, now_ms = self._app.engine, self._app.clock.wall_ms()

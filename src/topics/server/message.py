@@ -7,7 +7,9 @@ import zlib
 from collections.abc import Callable
 from enum import Enum
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
 
 from topics.types import Payload
 
@@ -40,27 +42,17 @@ class Pending(Enum):
 PENDING: Final = Pending.PENDING
 
 
-class Response:
+class Response(msgspec.Struct, eq=False):
     """A complete answer. Headers are for what is rare: type and length have their own place.
 
     `pieces` come behind `body` and are written as they are: a large answer needs no copy of them.
     """
 
-    __slots__ = ("body", "content_type", "headers", "pieces", "status")
-
-    def __init__(
-        self,
-        body: bytes = b"",
-        status: int = 200,
-        content_type: str = JSON,
-        headers: tuple[tuple[str, str], ...] = (),
-        pieces: tuple[Payload, ...] = (),
-    ) -> None:
-        self.body = body
-        self.status = status
-        self.content_type = content_type
-        self.headers = headers
-        self.pieces = pieces
+    body: bytes = b""
+    status: int = 200
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+    pieces: tuple[Payload, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -72,10 +64,11 @@ class Head:
 
     `path` is still percent-encoded, `query` are the bytes behind the question mark. `headers` has
     lower-case names; repeated ones are joined with a comma. `body_bytes` is the length it gives.
-    `found` is the handler that the application chose for it, with what it takes from the path.
+    `found` is the handler that the application chose for it, with what it takes from the path, and
+    `is_json` says that it declares such a body, once that is known.
     """
 
-    __slots__ = ("body_bytes", "found", "headers", "method", "path", "query")
+    __slots__ = ("body_bytes", "found", "headers", "is_json", "method", "path", "query")
 
     def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes]) -> None:
         self.method = method
@@ -88,38 +81,44 @@ class Head:
             self.query = b""
         self.body_bytes = 0
         self.found: tuple[Callable[..., Answer], tuple[str, ...]] | None = None
+        self.is_json = False
 
 
-class Request:
+class Request(msgspec.Struct, eq=False):
     """One request, complete with its body.
 
-    Its head's fields are its own: they may be put right for this request. `extra` are header pairs
-    that go out with whatever answers this request. `on_abandoned` is called if the client goes away
-    before the answer was given.
+    `extra` are header pairs that go out with whatever answers this request. `on_abandoned` is
+    called if the client goes away before the answer was given.
     """
 
-    __slots__ = (
-        "body", "connection", "extra", "head", "headers", "is_http10", "is_keep_alive", "is_plain",
-        "is_upgrade", "method", "on_abandoned", "output", "path", "query", "successor",
-    )  # fmt: skip
+    connection: Exchange
+    head: Head
+    body: bytes
+    # Plain: a kept-alive HTTP/1.1 request whose answer needs no thought.
+    is_plain: bool = True
+    is_keep_alive: bool = True
+    is_http10: bool = False
+    is_upgrade: bool = False
+    extra: tuple[tuple[str, str], ...] = ()
+    output: tuple[Payload, ...] | None = None
+    successor: Takeover | None = None
+    on_abandoned: Callable[[], None] | None = None
 
-    def __init__(self, connection: Exchange, head: Head, body: bytes) -> None:
-        self.connection = connection
-        self.head = head
-        self.method = head.method
-        self.path = head.path
-        self.query = head.query
-        self.headers = head.headers
-        self.body = body
-        # Plain: a kept-alive HTTP/1.1 request whose answer needs no thought.
-        self.is_plain = True
-        self.is_keep_alive = True
-        self.is_http10 = False
-        self.is_upgrade = False
-        self.extra: tuple[tuple[str, str], ...] = ()
-        self.output: tuple[Payload, ...] | None = None
-        self.successor: Takeover | None = None
-        self.on_abandoned: Callable[[], None] | None = None
+    @property
+    def method(self) -> str:
+        return self.head.method
+
+    @property
+    def path(self) -> str:
+        return self.head.path
+
+    @property
+    def query(self) -> bytes:
+        return self.head.query
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return self.head.headers
 
     def header(self, name: bytes) -> str:
         """The value of a header by its lower-case name; empty when it is absent."""
@@ -135,7 +134,7 @@ class Request:
 
 
 Answer: TypeAlias = Response | Pending
-Handler: TypeAlias = Callable[[Request], Answer]
+Handler: TypeAlias = Callable[[Any], Answer]
 
 
 def plain(request: Request, response: Response, tail: bytes, gzip_bytes_min: int) -> bytes | None:
@@ -225,6 +224,7 @@ def _check_value(value: str) -> None:
 _JSON_HEADS = {
     status: head_of(Response(b"", status)) for status in _PHRASES if status not in _NO_BODY
 }
+OK_HEAD = _JSON_HEADS[200]
 _LENGTHS_MAX = 1024
 _LENGTHS = [b"%d" % size for size in range(_LENGTHS_MAX)]
 

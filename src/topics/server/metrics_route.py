@@ -97,7 +97,7 @@ class MetricsRoute:
 
     def _answer(self, call: Call, sums: Sums) -> Response:
         metrics = [*self._process(sums), *self._topics(call.key), *self._log()]
-        if "application/json" not in call.request.header(b"accept").lower():
+        if "application/json" not in call.header(b"accept").lower():
             return Response(as_text(metrics), 200, CONTENT_TYPE)
         body = {**as_json(metrics), "performance": call.performance()}
         return Response(msgspec.json.encode(body))

@@ -75,7 +75,7 @@ class Lot:
             done += 1
             if call.is_gone:
                 continue
-            size += len(call.request.body)
+            size += len(call.body)
             waited_s = monotonic() - since_s
             call.parked_ms = waited_s * 1000
             if what and waited_s > PARKED_S_MAX:

@@ -17,6 +17,7 @@ from typing import Any
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
 from topics.server.app import App
+from topics.server.call import Call
 from topics.server.config import Config
 from topics.server.limits import HttpLimits
 from topics.server.server import HttpServer
@@ -43,7 +44,7 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     app = App(config)
     bytes_max = config.settings.max_body_bytes
     limits = HttpLimits(body_bytes_max=bytes_max, message_bytes_max=bytes_max)
-    server = HttpServer(app.__call__, limits=limits)
+    server = HttpServer(app.__call__, limits=limits, request_type=Call)
     try:
         port = await server.listen(options.host.strip("[]"), options.port)
         app.start(server, steps)

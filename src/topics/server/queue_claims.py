@@ -24,14 +24,19 @@ _HEAD = b'{"topic":"%b","claimed":['
 _TAIL = b'],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f,"throttle_wait_ms":%.3f}}'
 
 
-def render(call: Call, name: str, claimed: Claimed) -> Response:
+def render(call: Call, name: str, claimed: Claimed) -> bytes:
     """The answer of a claim."""
     tail = _TAIL % (
         len(claimed.seqs), claimed.ready, (perf_counter() - call.began_s) * 1000, call.parked_ms,
     )  # fmt: skip
-    jobs = b"".join((_HEAD % name.encode(), *claimed.pieces))
+    head = _HEAD % name.encode()
+    if not claimed.seqs:
+        return head + tail
+    pieces = claimed.pieces.copy()
     # A comma is behind each of them.
-    return Response((jobs[:-1] if claimed.seqs else jobs) + tail)
+    pieces[0] = head + pieces[0]
+    pieces[-1] = pieces[-1][:-1] + tail
+    return b"".join(pieces)
 
 
 def queue_of(app: App, name: str, node: str) -> Topic:
@@ -104,7 +109,7 @@ class Claim:
         if self._is_done:
             self._app.desks.release(self._topic.name, leases_of(claimed))
         elif claimed.seqs or self.must_be_answered:
-            self._finish(render(self._call, self._topic.name, claimed))
+            self._finish(Response(render(self._call, self._topic.name, claimed)))
         elif self._topic.dropped:
             name = self._topic.name
             self.fail(TopicNotFound(f'topic "{name}" was deleted meanwhile', topic=name))
@@ -130,7 +135,7 @@ class Claim:
         state = self._app.engine.queue_state(self._topic.name)
         desk.leave(self)
         nothing = Claimed([], [], 0, 0, state.ready, state.in_flight)
-        self._finish(render(self._call, self._topic.name, nothing))
+        self._finish(Response(render(self._call, self._topic.name, nothing)))
 
     def _finish(self, response: Response) -> None:
         self._is_done = True

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from topics.engine.claims import check_node
+from topics.engine.claims import check_node, claimant_of
 from topics.engine.commit import Ticket
-from topics.engine.queue_values import Acked, Claimant, Extended, Nacked
+from topics.engine.lease_calls import Named, check_lease_ids
+from topics.engine.queue_values import Claimant, Extended, Nacked
+from topics.engine.topic import Topic
 from topics.errors import BatchTooLarge
 from topics.server.auth import READ, WRITE
 from topics.server.bodies import decode
@@ -35,7 +37,7 @@ from topics.server.queue_shapes import (
 )
 from topics.server.queue_turn import ClaimTurn
 from topics.server.routes import Route
-from topics.types import U64_MAX, clamp
+from topics.types import U64_MAX
 
 if TYPE_CHECKING:
     from topics.server.app import App
@@ -46,10 +48,7 @@ _NACK = msgspec.json.Decoder(NackBody)
 _EXTEND = msgspec.json.Decoder(ExtendBody)
 
 _ERRORS = ("topic_not_found", "not_a_queue", "outcome_unknown", "disk_full")
-_SETTLED = (
-    b'{"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":'
-    b'{"server_total_ms":%.3f,%b}}'
-)
+_SETTLED = b'%b%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f,%b}}'
 _EXTENDED = (
     b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":{%b},"performance":'
     b'{"server_total_ms":%.3f,%b}}'
@@ -72,6 +71,8 @@ class QueueRoutes:
         self._last = (-1.0, -1.0)
         self._last_spent = b""
         self._max_claim = app.settings.max_claim
+        # One object, so that frames can tell that calls are answered in the same way.
+        self._together = self._acked_together
 
     def routes(self) -> list[Route]:
         path = "/v0/topics/:topic/"
@@ -105,14 +106,12 @@ class QueueRoutes:
     # -- claim ---------------------------------------------------------------------------------
 
     def claim(self, call: Call, name: str) -> Answer:
-        body = decode(call.request, _CLAIM)
+        body = decode(call, _CLAIM)
         wanted, lease_ms, wait_ms = body.max, body.lease_ms, body.wait_ms
         if wanted > U64_MAX or wait_ms > U64_MAX or (lease_ms or 0) > U64_MAX:
             raise _out_of_range()
         app = self._app
-        claimant = Claimant(
-            check_node(body.node, app.settings), clamp(wanted, 1, self._max_claim), lease_ms
-        )
+        claimant = claimant_of(body.node, wanted, lease_ms, app.settings)
         if self._pressure.is_parking:
             if self._pressure.is_refusing:
                 app.delivery.refuse("claim", name)
@@ -133,33 +132,31 @@ class QueueRoutes:
     # -- ack, nack, extend -----------------------------------------------------------------------
 
     def ack(self, call: Call, name: str) -> Answer:
-        body = decode(call.request, _ACK)
-        self._check_seqs(body)
-        ticket = self._driver.engine.submit_ack(name, body.node, body.seqs, body.lease_ids)
-        if ticket.done:
-            return self._acked(call, name, body.seqs, ticket, False)
-        ticket.context = call, name, body.seqs
-        ticket.callback = self._ack_ended
+        body = decode(call, _ACK)
+        self._check_named(body)
+        self._driver.engine.stage_ack(
+            name, body.node, body.seqs, body.lease_ids, call, self._together
+        )
         self._driver.flush_soon()
         return PENDING
 
-    def _ack_ended(self, ticket: Ticket) -> None:
-        call, name, seqs = ticket.context
-        call.respond(self._acked(call, name, seqs, ticket, True))
-
-    def _acked(
-        self, call: Call, name: str, seqs: list[int], ticket: Ticket, waited: bool
-    ) -> Response:
-        if ticket.error is not None:
-            return response_to(ticket.error)
-        done: Acked = ticket.result
-        if name in self._desks:
-            self._settled(name, seqs, done.skipped)
-        return self._rendered(call, name, b"acked", done.acked, done, waited)
+    def _acked_together(
+        self, topic: Topic, calls: list[tuple[Named, Call]], counts: tuple[int, int], waited: bool
+    ) -> None:
+        """Answers the acknowledgements of one frame."""
+        desk = self._desks.get(topic.name)
+        lead = b'{"topic":"%b","acked":' % topic.name.encode()
+        spent = self._spent(topic.name, waited)
+        now_s = perf_counter()
+        for named, call in calls:
+            if desk is not None:
+                desk.note_settled(named.held)
+            skipped, took_ms = _seqs(named.skipped), (now_s - call.began_s) * 1000
+            call.respond_json(_SETTLED % (lead, len(named.held), skipped, *counts, took_ms, spent))
 
     def nack(self, call: Call, name: str) -> Answer:
-        body = decode(call.request, _NACK)
-        self._check_seqs(body)
+        body = decode(call, _NACK)
+        self._check_named(body)
         if body.delay_ms > U64_MAX:
             raise _out_of_range()
         ticket = self._driver.engine.submit_nack(
@@ -169,13 +166,20 @@ class QueueRoutes:
         def answer(ticket: Ticket, waited: bool) -> Response:
             done: Nacked = ticket.result
             self._settled(name, body.seqs, done.skipped)
-            return self._rendered(call, name, b"nacked", done.nacked, done, waited)
+            return Response(
+                _SETTLED
+                % (
+                    b'{"topic":"%b","nacked":' % name.encode(), done.nacked, _seqs(done.skipped),
+                    done.ready, done.in_flight, (perf_counter() - call.began_s) * 1000,
+                    self._spent(name, waited),
+                )
+            )  # fmt: skip
 
         return self._ended(call, ticket, answer)
 
     def extend(self, call: Call, name: str) -> Answer:
-        body = decode(call.request, _EXTEND)
-        self._check_seqs(body)
+        body = decode(call, _EXTEND)
+        self._check_named(body)
         if body.lease_ms > U64_MAX:
             raise _out_of_range()
         ticket = self._driver.engine.submit_extend(
@@ -198,7 +202,8 @@ class QueueRoutes:
 
         return self._ended(call, ticket, answer)
 
-    def _check_seqs(self, body: AckBody) -> None:
+    def _check_named(self, body: AckBody) -> None:
+        check_node(body.node, self._app.settings)
         if len(body.seqs) > self._max_claim:
             raise BatchTooLarge(
                 f"{len(body.seqs)} seqs; at most {self._max_claim} in one call",
@@ -206,6 +211,8 @@ class QueueRoutes:
             )  # fmt: skip
         if max(body.seqs) > U64_MAX:
             raise _out_of_range()
+        if body.lease_ids is not None:
+            check_lease_ids(body.seqs, body.lease_ids)
 
     def _ended(self, call: Call, ticket: Ticket, answer: _Answering) -> Answer:
         if ticket.done:
@@ -219,17 +226,6 @@ class QueueRoutes:
         if desk is not None:
             left = set(skipped)
             desk.note_settled(seq for seq in seqs if seq not in left)
-
-    def _rendered(
-        self, call: Call, name: str, verb: bytes, count: int, done: Acked | Nacked, waited: bool
-    ) -> Response:
-        return Response(
-            _SETTLED
-            % (
-                name.encode(), verb, count, _seqs(done.skipped), done.ready, done.in_flight,
-                (perf_counter() - call.began_s) * 1000, self._spent(name, waited),
-            )
-        )  # fmt: skip
 
     def _spent(self, name: str, waited: bool) -> bytes:
         """What the log took of the call that ends now: the same for all of its group."""

@@ -84,7 +84,7 @@ class ClaimTurn:
             if desk is not None:
                 desk.note_claimed(claimed.seqs)
             if claimed.seqs or not wait_ms or is_draining:
-                call.respond(render(call, name, claimed))
+                call.respond_json(render(call, name, claimed))
             else:
                 self._waiting(name, [asked])[0].wait()
 

@@ -57,7 +57,7 @@ class RangeRoutes:
         ]  # fmt: skip
 
     def range(self, call: Call, name: str) -> Answer:
-        body = decode(call.request, _RANGE)
+        body = decode(call, _RANGE)
         epoch = parse_epoch(body.epoch)
         delivery, engine = self._app.delivery, self._app.engine
         if delivery.pressure.is_refusing:
@@ -91,7 +91,7 @@ class RangeRoutes:
         return PENDING
 
     def seq_at(self, call: Call, name: str) -> Answer:
-        ts = Query(call.request.query).number("ts")
+        ts = Query(call.query).number("ts")
         if ts is None:
             raise BadRequest("ts is needed: milliseconds since 1970", parameter="ts")
         engine = self._app.engine

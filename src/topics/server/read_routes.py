@@ -57,7 +57,7 @@ class ReadRoutes:
         ]  # fmt: skip
 
     def diff(self, call: Call, name: str) -> Answer:
-        body = decode(call.request, _DIFF)
+        body = decode(call, _DIFF)
         epoch = parse_epoch(body.epoch)
         if self._pressure.is_parking:
             if self._pressure.is_refusing:

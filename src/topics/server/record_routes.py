@@ -49,7 +49,7 @@ class RecordRoutes:
         ]  # fmt: skip
 
     def delete(self, call: Call, name: str) -> Answer:
-        body = decode(call.request, _DELETE)
+        body = decode(call, _DELETE)
         try:
             ticket = self._app.engine.submit_delete(
                 name, before_seq=body.before_seq, match=body.match
@@ -72,7 +72,7 @@ class RecordRoutes:
         return self._app.finish(call, ticket, answer)
 
     def explain(self, call: Call, name: str) -> Answer:
-        query = Query(call.request.query)
+        query = Query(call.query)
         first, last = query.number("from"), query.number("to")
         first = SEQ_BASE if first is None else first
         engine = self._app.engine

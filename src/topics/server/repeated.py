@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from topics.server.exchange import Exchange
-from topics.server.message import Head, Request
+from topics.server.message import Head
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
@@ -101,13 +101,16 @@ class Repeated(Exchange):
     def _receive(self, head: Head, body: bytes) -> None:
         """One whole request."""
         self._since = self.server.now
-        request = Request(self, head, body)
+        request = self._request(self, head, body)
         self._is_feeding = True
-        if self._backlog is None and not self._is_busy():
-            self._start(request)
+        if self._queue or self._is_paused or self._backlog is not None:
+            self._line_up(request)
         else:
-            self._keep(request)
-        self._end_read()
+            self._conclude(request, self._call_handler(request))
+        if self._out or self._is_due:
+            self._end_read()
+        else:
+            self._is_feeding = False
 
     def _learn(self, data: bytes, is_start: bool, body_bytes_before: int) -> None:
         """Learns from a read that has just been parsed."""

@@ -75,7 +75,7 @@ class RouterRoutes:
         return len(driver.engine.core.routers) if driver.is_ready else 0
 
     def put(self, call: Call, name: str) -> Answer:
-        given = decode(call.request, _INPUT)
+        given = decode(call, _INPUT)
         if call.key is not None:
             # Both may be made on the caller's behalf.
             call.key.require_name(given.source)
@@ -107,7 +107,7 @@ class RouterRoutes:
         return self._app.finish(call, ticket, answer)
 
     def list(self, call: Call) -> Answer:
-        query = Query(call.request.query)
+        query = Query(call.query)
         size = page_size(query)
         source, dest = query.text("source"), query.text("dest")
         routers = self._app.engine.core.routers

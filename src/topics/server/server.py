@@ -10,7 +10,7 @@ from email.utils import formatdate
 from topics.server.h2c import H2Protocol
 from topics.server.http1 import HttpProtocol
 from topics.server.limits import HttpLimits
-from topics.server.message import Handler
+from topics.server.message import Handler, Request
 from topics.server.repeated import KnownHeads
 from topics.server.takeover import Connection
 from topics.server.tick import Tick
@@ -32,9 +32,16 @@ class HttpServer:
     `tick` is the end of the current turn of the loop; `now` is the loop's time, a scan old at most.
     """
 
-    def __init__(self, handler: Handler, *, limits: HttpLimits | None = None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        limits: HttpLimits | None = None,
+        request_type: type[Request] = Request,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.handler = handler
+        self.request_type = request_type
         self.limits = limits or HttpLimits()
         self.tick = Tick(self.loop)
         self.now = self.loop.time()

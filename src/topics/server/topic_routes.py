@@ -57,7 +57,7 @@ class TopicRoutes:
         ]  # fmt: skip
 
     def put(self, call: Call, name: str) -> Answer:
-        given = decode(call.request, _CONFIG)
+        given = decode(call, _CONFIG)
         if call.key is not None:
             call.key.require_config(given)
         topic, created, ticket = self._app.engine.submit_put(name, given)
@@ -72,7 +72,7 @@ class TopicRoutes:
         return self._app.finish(call, ticket, answer)
 
     def state(self, call: Call, name: str) -> Answer:
-        touch = Query(call.request.query).flag("touch", default=True)
+        touch = Query(call.query).flag("touch", default=True)
         state = self._app.engine.state(name, touch=touch)
         queue = state.queue
         return call.answer(
@@ -91,7 +91,7 @@ class TopicRoutes:
         )  # fmt: skip
 
     def delete(self, call: Call, name: str) -> Answer:
-        if_empty = Query(call.request.query).flag("if_empty", default=False)
+        if_empty = Query(call.query).flag("if_empty", default=False)
         topic = self._app.engine.core.by_name.get(name)
         routers = self._app.engine.core.routers
         removed = [] if topic is None else [router.name for router in routers.touching(topic)]

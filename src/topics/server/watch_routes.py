@@ -122,10 +122,10 @@ class WatchRoutes:
     # -- the session -------------------------------------------------------------------------
 
     def watch(self, call: Call) -> Answer:
-        if not call.request.body:
+        if not call.body:
             raise BadRequest("a watch needs a body with topics")
-        body = decode(call.request, _WATCH)
-        is_lenient = Query(call.request.query).flag("lenient", default=False)
+        body = decode(call, _WATCH)
+        is_lenient = Query(call.query).flag("lenient", default=False)
         self._check_topics(call, body)
         look = look_of(body, self._app)
         cursor = {} if body.cursor is None else sse_frames.parse_id(body.cursor, list(body.topics))
@@ -172,16 +172,15 @@ class WatchRoutes:
     # -- the stream --------------------------------------------------------------------------
 
     def stream(self, call: Call, wid: str) -> Answer:
-        request = call.request
         self._sessions.reclaim()
         session = self._sessions.find(wid, call.key)
-        check_accept(request)
-        last_id = request.header(b"last-event-id")
+        check_accept(call)
+        last_id = call.header(b"last-event-id")
         subscription = session.subscription
         names = [cursor.name for cursor in subscription.cursors]
         places = sse_frames.parse_id(last_id, names) if last_id else {}
-        if request.method == "HEAD":
-            EventStream(request)
+        if call.method == "HEAD":
+            EventStream(call)
             return PENDING
         if self._delivery.pressure.is_refusing:
             self._delivery.refuse("watch")
@@ -189,7 +188,7 @@ class WatchRoutes:
             session.stream.hand_over()
         self._delivery.enter(session.key)
         sse_frames.rewind(subscription, places)
-        self._sessions.open(session, EventStream(request))
+        self._sessions.open(session, EventStream(call))
         return PENDING
 
 

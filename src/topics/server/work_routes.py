@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topics.engine.queue_values import Claimant
+from topics.engine.claims import claimant_of
 from topics.server.auth import READ, WRITE
 from topics.server.bodies import Query
 from topics.server.call import Call
@@ -19,7 +19,6 @@ from topics.server.routes import Parameter, Route
 from topics.server.stream import EventStream
 from topics.server.watch_routes import check_accept
 from topics.server.work_stream import WorkStream
-from topics.types import clamp
 
 if TYPE_CHECKING:
     from topics.server.app import App
@@ -51,21 +50,20 @@ class WorkRoutes:
         ]  # fmt: skip
 
     def work(self, call: Call, name: str) -> Answer:
-        app, request = self._app, call.request
-        query = Query(request.query)
+        app = self._app
+        query = Query(call.query)
         node, wanted, lease_ms = query.text("node"), query.number("max"), query.number("lease_ms")
         if not node:
             raise BadRequest("work needs the name of its worker: ?node=", parameter="node")
         topic = queue_of(app, name, node)
-        check_accept(request)
-        if request.method == "HEAD":
-            EventStream(request)
+        check_accept(call)
+        if call.method == "HEAD":
+            EventStream(call)
             return PENDING
         delivery = app.delivery
         if delivery.pressure.is_refusing:
             delivery.refuse("work", name)
         delivery.enter(call.key)
-        size = clamp(1 if wanted is None else wanted, 1, app.settings.max_claim)
-        asked = Claimant(node, size, lease_ms)
-        WorkStream(app, app.desks.of(topic), EventStream(request), call.key, asked).begin()
+        asked = claimant_of(node, 1 if wanted is None else wanted, lease_ms, app.settings)
+        WorkStream(app, app.desks.of(topic), EventStream(call), call.key, asked).begin()
         return PENDING

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
+from topics.engine.topic import Topic
 from topics.engine.write import Request, decode_write
 from topics.errors import InvalidRequest
 from topics.server.auth import ADMIN, WRITE
@@ -20,7 +21,7 @@ from topics.server.errors import response_to
 from topics.server.message import PENDING, Answer, Response
 from topics.server.routes import Parameter, Route
 from topics.server.shapes import WriteBody, Written
-from topics.types import Appended
+from topics.types import Appended, ConfigInput
 
 if TYPE_CHECKING:
     from topics.server.app import App
@@ -31,10 +32,10 @@ _MANY = (
 )
 _SEQS = b'"seqs":[%b],'
 _SPENT = b'"wal_append_ms":%.3f,"fsync_ms":%.3f'
-# A single record, which is most of them, in one go.
-_ONE = (
-    b'{"topic":"%b","first_seq":%d,"last_seq":%d,"seqs":[%d],"head_seq":%d,"count":1,'
-    b'"created":%b,"deduped":%b,"performance":{"server_total_ms":%.3f,%b}}'
+# A single record, which is most of them.
+_TOGETHER = (
+    b'%b%b,"last_seq":%b,"seqs":[%b],"head_seq":%b,"count":1,"created":false,"deduped":false,'
+    b'"performance":{"server_total_ms":%.3f,%b%b}}'
 )
 _FALSE_TRUE = (b"false", b"true")
 _NUMBERS = [b"%d" % number for number in range(1000)]
@@ -50,6 +51,8 @@ class WriteRoute:
         self._last = (-1.0, -1.0)
         self._last_spent = b""
         self._pressure = app.delivery.pressure
+        # One object, so that frames can tell that writes are answered in the same way.
+        self._together = self._answer_together
 
     def routes(self) -> list[Route]:
         return [
@@ -70,24 +73,23 @@ class WriteRoute:
         ]  # fmt: skip
 
     def write(self, call: Call, name: str) -> Answer:
-        request = call.request
-        if not request.body:
+        if not call.body:
             raise InvalidRequest("a write needs a body with records")
-        check_content_type(request)
-        body = decode_write(request.body, self._settings)
-        if b"idempotency-key" in request.headers:
+        head = call.head
+        if not head.is_json:
+            check_content_type(call)
+        body = decode_write(call.body, self._settings)
+        if b"idempotency-key" in head.headers:
             key = _key_of(
-                request.headers[b"idempotency-key"], self._settings.max_idempotency_key_chars
+                head.headers[b"idempotency-key"], self._settings.max_idempotency_key_chars
             )
             if body.idempotency_key is None:
                 body.idempotency_key = key
         returns_seqs = True
-        if request.query:
-            returns_seqs = Query(request.query).flag("return_seqs", default=True)
-        engine = self._driver.engine
-        if body.config is not None and call.key is not None and name not in engine.core.by_name:
-            call.require(ADMIN)
-            call.key.require_config(body.config)
+        if head.query:
+            returns_seqs = Query(head.query).flag("return_seqs", default=True)
+        if body.config is not None:
+            self._check_config(call, name, body.config)
         if self._pressure.is_parking:
             may_refuse = not body.disable_backpressure
             if may_refuse and self._pressure.is_refusing:
@@ -96,14 +98,35 @@ class WriteRoute:
             return self._app.parking.park(call, name, "write", resume, may_refuse=may_refuse)
         return self._submit(call, name, body, returns_seqs)
 
+    def _check_config(self, call: Call, name: str, config: ConfigInput) -> None:
+        if call.key is not None and name not in self._driver.engine.core.by_name:
+            call.require(ADMIN)
+            call.key.require_config(config)
+
     def _submit(self, call: Call, name: str, body: Request, returns_seqs: bool) -> Answer:
-        ticket = self._driver.engine.submit_append(name, body)
+        driver = self._driver
+        if returns_seqs and driver.engine.submit_single(name, body, call, self._together):
+            driver.flush_soon()
+            return PENDING
+        ticket = driver.engine.submit_append(name, body)
         if ticket.done:
             return self._answer(call, returns_seqs, ticket)
         ticket.context = call, returns_seqs
         ticket.callback = self._written
-        self._driver.flush_soon()
+        driver.flush_soon()
         return PENDING
+
+    def _answer_together(self, topic: Topic, first: int, calls: list[Call]) -> None:
+        """Answers the single writes of one frame."""
+        lead = b'{"topic":"%b","first_seq":' % topic.name.encode()
+        spent = self._spent(topic.name)
+        now_s = perf_counter()
+        for seq, call in enumerate(calls, first):
+            told = b"%d" % seq
+            waited = b',"throttle_wait_ms":%.3f' % call.parked_ms if call.parked_ms else b""
+            took_ms = (now_s - call.began_s) * 1000
+            body = _TOGETHER % (lead, told, told, told, told, took_ms, spent, waited)
+            call.respond_json(body)
 
     def _written(self, ticket: Ticket) -> None:
         call, returns_seqs = ticket.context
@@ -119,12 +142,6 @@ class WriteRoute:
         if call.parked_ms:
             spent += b',"throttle_wait_ms":%.3f' % call.parked_ms
         took_ms = (perf_counter() - call.began_s) * 1000
-        if count == 1 and returns_seqs:
-            body = _ONE % (
-                done.topic.encode(), first, first, first, done.head_seq,
-                _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped], took_ms, spent,
-            )  # fmt: skip
-            return Response(body, status)
         seqs = b""
         if returns_seqs:
             seqs = _SEQS % _numbers(first, count)

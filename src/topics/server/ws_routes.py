@@ -103,7 +103,7 @@ class Connection:
         self._pending = 0
         self._advised_s = 0.0
         self.sent_s = self._delivery.now_s
-        self._socket = WebSocket(call.request, self._received)
+        self._socket = WebSocket(call, self._received)
         self._socket.on_close = self._closed
         self._socket.on_writable = self._writable
         self._socket.on_drain = self._drain

@@ -65,7 +65,7 @@ def test_what_matters_more_is_done_first(parked: Inside, monkeypatch: pytest.Mon
     go_on = parked.app.go_on
 
     def note(call: Any, resume: Any) -> None:
-        order.append(call.request.path.rpartition("/")[2])
+        order.append(call.path.rpartition("/")[2])
         go_on(call, resume)
 
     monkeypatch.setattr(parked.app, "go_on", note)
