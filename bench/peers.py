@@ -2,7 +2,8 @@
 
 Both persist: Redis with an append-only file synced every second (as our `disk` class, which syncs
 every few milliseconds), and before each answer for the fsync row. The load comes from wrk and
-redis-benchmark, one thread each.
+redis-benchmark, one thread each. Rounds of both are taken in turn, so that whatever else the
+machine does hits both, and the best of each counts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from bench.bodies import DATA, batch
 from bench.report import Report
 from tests.support.servers import Served
 
-SECONDS = 5
+SECONDS = 3
+ROUNDS = 3
 SCRIPT = str(Path(__file__).parent / "wrk_post.lua")
 
 
@@ -45,35 +47,52 @@ def run(report: Report) -> None:
 
 
 def _singles(report: Report, url: str, port: int, path: str) -> None:
-    ours = wrk(f"{url}/v0/topics/single", batch(1), 32, path)
-    theirs = redis_rate(port, 32, 1, "XADD", "single", "*", "d", DATA)
-    _compare(report, "single writes, 32 connections", ours, theirs, "writes/s", "≥ 0.6")
+    _compare(
+        report, "single writes, 32 connections", "writes/s", "≥ 0.6",
+        lambda: wrk(f"{url}/v0/topics/single", batch(1), 32, path),
+        lambda: redis_rate(port, 32, 1, "XADD", "single", "*", "d", DATA),
+    )  # fmt: skip
 
 
 def _batches(report: Report, url: str, port: int, path: str) -> None:
-    ours = wrk(f"{url}/v0/topics/batches", batch(1000), 4, path) * 1000
-    theirs = redis_rate(port, 4, 1000, "XADD", "batches", "*", "d", DATA)
-    _compare(report, "batches of 1,000, 4 connections", ours, theirs, "rec/s", "≥ 2")
+    _compare(
+        report, "batches of 1,000, 4 connections", "rec/s", "≥ 2",
+        lambda: wrk(f"{url}/v0/topics/batches", batch(1000), 4, path) * 1000,
+        lambda: redis_rate(port, 4, 1000, "XADD", "batches", "*", "d", DATA),
+    )  # fmt: skip
 
 
 def _reads(report: Report, url: str, port: int, path: str) -> None:
-    ours = wrk(f"{url}/v0/topics/batches/diff", b'{"from_seq":5000,"limit":1000}', 8, path) * 1000
+    asked = b'{"from_seq":5000,"limit":1000}'
     command = ("XRANGE", "batches", "-", "+", "COUNT", "1000")
-    theirs = redis_rate(port, 8, 1, *command, requests=20_000) * 1000
-    _compare(report, "reads of 1,000, 8 connections", ours, theirs, "rec/s", "≥ 2")
+    _compare(
+        report, "reads of 1,000, 8 connections", "rec/s", "≥ 2",
+        lambda: wrk(f"{url}/v0/topics/batches/diff", asked, 8, path) * 1000,
+        lambda: redis_rate(port, 8, 1, *command, requests=5_000) * 1000,
+    )  # fmt: skip
 
 
 def _synced(report: Report, url: str, port: int, path: str) -> None:
-    ours = wrk(f"{url}/v0/topics/sure", batch(1), 64, path)
-    theirs = redis_rate(port, 64, 1, "XADD", "sure", "*", "d", DATA)
-    _compare(report, "writes synced before the answer, 64 connections", ours, theirs,
-             "writes/s", "≥ 0.5")  # fmt: skip
+    _compare(
+        report, "writes synced before the answer, 64 connections", "writes/s", "≥ 0.5",
+        lambda: wrk(f"{url}/v0/topics/sure", batch(1), 64, path),
+        lambda: redis_rate(port, 64, 1, "XADD", "sure", "*", "d", DATA),
+    )  # fmt: skip
 
 
-def _compare(report: Report, what: str, ours: float, theirs: float, unit: str, target: str) -> None:
-    report.add(f"{what}: topics", ours, unit)
-    report.add(f"{what}: Redis Streams", theirs, unit)
-    report.add(f"{what}: ratio", ours / theirs, "×", target)
+def _compare(
+    report: Report,
+    what: str,
+    unit: str,
+    target: str,
+    ours: Callable[[], float],
+    theirs: Callable[[], float],
+) -> None:
+    rounds = [(ours(), theirs()) for _ in range(ROUNDS)]
+    best = [max(rates) for rates in zip(*rounds, strict=True)]
+    report.add(f"{what}: topics", best[0], unit)
+    report.add(f"{what}: Redis Streams", best[1], unit)
+    report.add(f"{what}: ratio", best[0] / best[1], "×", target)
 
 
 def wrk(url: str, body: bytes, connections: int, path: str) -> float:
@@ -92,7 +111,7 @@ def wrk(url: str, body: bytes, connections: int, path: str) -> float:
 
 
 def redis_rate(
-    port: int, connections: int, pipeline: int, *command: str, requests: int = 300_000
+    port: int, connections: int, pipeline: int, *command: str, requests: int = 150_000
 ) -> float:
     """Commands a second."""
     done = subprocess.run(

@@ -140,7 +140,7 @@ MUTANTS = (
         is_quick=False, first="drop_and_recreate",
     ),
     Mutant(
-        "config not replayed", "engine/replay.py",
+        "config not replayed", "engine/replay_frames.py",
         "    topic.config, topic.config_version = frame.config, frame.version\n", "",
         is_quick=False, first="configure",
     ),
@@ -150,7 +150,7 @@ MUTANTS = (
         is_quick=False, first="sliced_promotion",
     ),
     Mutant(
-        "caps of an ephemeral time replayed", "engine/replay.py",
+        "caps of an ephemeral time replayed", "engine/replay_frames.py",
         "    if was_resident and topic.durability == \"ephemeral\":\n", "    if False:\n",
         is_quick=False, first="promotion",
     ),

@@ -400,3 +400,41 @@ def test_writes_submitted_behind_a_change_belong_to_the_new_class(
     if second != "ephemeral":
         assert set(world.look("t").seqs) >= {2, 3, 4}
     check_restart(world, second, how, before, epoch)
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("later", [None, "fsync", "disk"], ids=str)
+@pytest.mark.parametrize("is_copy", [False, True], ids=["written", "copied"])
+def test_a_checkpoint_while_a_topic_becomes_ephemeral(
+    world: World, how: Ending, later: str | None, is_copy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log may begin in the middle of records that it then says nothing more of."""
+    engine = world.engine
+    source = "source" if is_copy else "t"
+    # While this one is sealed the others are still to be captured.
+    engine.append("before", [{"data": 0}])
+    engine.put_topic(source)
+    engine.put_topic("t")
+    if is_copy:
+        engine.put_router("source->t", {"source": "source", "dest": "t"})
+    engine.append(source, [{"data": 1}])
+    while engine.forward():
+        pass
+    engine.sync()
+    monkeypatch.setattr(engine._maintenance, "due", lambda: False)
+    engine._maintenance._begin_checkpoint()
+    engine.maintain(0)
+    engine.append(source, [{"data": 2}])
+    while engine.forward():
+        pass
+    engine.put_topic("t", {"durability": "ephemeral"})
+    while engine.maintain(0):
+        pass
+    assert world.look("t").seqs == (1, 2)
+    if later:
+        engine.put_topic("t", {"durability": later})
+        engine.append("t", [{"data": 3}])
+        engine.sync()
+    before = world.look("t")
+    world.restart(how)
+    assert world.look("t").seqs == (before.seqs if later else ())

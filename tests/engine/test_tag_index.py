@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.engines import SURVIVABLE, Ending, World, tagged
 from topics.engine.tags import TagIndex
@@ -120,6 +122,53 @@ def test_an_empty_tag_is_a_tag(world: World) -> None:
     world.engine.append("t", tagged(""))
     assert world.engine.delete("t", match=["tag", "Glob", "*"]).deleted == 2
     assert world.look("t").seqs == (2,)
+
+
+def test_a_tag_that_came_back_is_found_once(world: World) -> None:
+    """A prefix takes nothing but what has it, also behind the delete of one of its tags."""
+    world.engine.append("t", tagged("b"))
+    world.engine.append("t", tagged("a:1"))
+    world.engine.delete("t", match="a:1")
+    world.engine.append("t", tagged("a:0", None, "a:1"))
+    assert world.engine.delete("t", match=["tag", "Glob", "a:*"]).deleted == 2
+    assert world.look("t").seqs == (1, 4)
+
+
+TAGS = st.sampled_from(("", "a", "a:1", "a:2", "b", None))
+STEPS = st.one_of(
+    st.tuples(st.just("add"), st.lists(TAGS, max_size=4)),
+    st.tuples(st.just("forget"), st.tuples(TAGS, st.integers(0, 3))),
+    st.tuples(st.just("fold"), st.integers(0, 2)),
+    st.tuples(st.just("sweep"), st.sets(st.integers(1, 40))),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_the_index_finds_each_seq_once(steps: list[tuple[str, Any]]) -> None:
+    """Whatever came and went before, a prefix finds every tag and every seq exactly once."""
+    index, held, head = TagIndex(), dict[str, list[int]](), 0
+    for kind, what in steps:
+        if kind == "add":
+            index.add(what, head + 1)
+            for tag in what:
+                head += 1
+                if tag is not None:
+                    held.setdefault(tag, []).append(head)
+        elif kind == "forget" and what[0] in held:
+            held[what[0]] = held[what[0]][-what[1] :] if what[1] else []
+            index.forget(what[0], held[what[0]])
+        elif kind == "fold":
+            index.fold(what)
+        elif kind == "sweep":
+            held = {tag: [seq for seq in seqs if seq in what] for tag, seqs in held.items()}
+            list(index.sweep(what.__contains__))
+        held = {tag: seqs for tag, seqs in held.items() if seqs}
+        assert index.entries == sum(map(len, held.values()))
+    for prefix in ("", "a", "a:", "b"):
+        wanted = sorted(tag for tag in held if tag.startswith(prefix))
+        assert [(tag, index.exact(tag)) for tag in index.under(prefix)] == [
+            (tag, held[tag]) for tag in wanted
+        ]
 
 
 def test_a_recreated_topic_has_no_old_tags(world: World) -> None:

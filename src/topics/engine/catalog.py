@@ -9,7 +9,7 @@ import msgspec
 from topics.engine import cursors, lease_frames, promotion, retention
 from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
-from topics.engine.replay import ConfigureFrame, CreateFrame
+from topics.engine.replay_frames import ConfigureFrame, CreateFrame
 from topics.engine.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
 from topics.storage import frames

@@ -86,10 +86,12 @@ def matching(core: Core, topic: Topic, match: Match, before: int) -> list[int]:
     """Live seqs below `before` whose tag matches; work in proportion to what matches."""
     index = core.tags_of(topic)
     return sorted(
-        seq
-        for tag in _tags(index, match)
-        for seq in index.exact(tag)
-        if seq < before and is_live(topic, seq)
+        {
+            seq
+            for tag in _tags(index, match)
+            for seq in index.exact(tag)
+            if seq < before and is_live(topic, seq)
+        }
     )
 
 
@@ -118,7 +120,7 @@ def is_live(topic: Topic, seq: int) -> bool:
 
 
 def runs_of(seqs: Sequence[int]) -> bytes:
-    """Ascending seqs as runs of (first, last)."""
+    """Ascending seqs, each once, as runs of (first, last)."""
     runs: array[int] = array("Q")
     if seqs and seqs[-1] - seqs[0] == len(seqs) - 1:
         return array("Q", (seqs[0], seqs[-1])).tobytes()

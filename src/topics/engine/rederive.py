@@ -46,7 +46,7 @@ class Fold(Protocol):
 
     def publish(self, topic: Topic, first: int, columns: Columns) -> None: ...
 
-    def skipped(self, topic: Topic, first: int) -> None: ...
+    def goes_on(self, topic: Topic, first: int) -> bool: ...
 
     def lost(self, dest: Topic, source_id: int, seq: int, /) -> None: ...
 
@@ -189,8 +189,8 @@ def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: 
     known = fold.core.routers.recovered.get(frame.router_id)
     if known is not None and frame.place.step > known.place.step:
         known.place = frame.place
-    if frame.runs and first > dest.head + 1:
-        fold.skipped(dest, first)
+    if frame.runs and first > dest.head + 1 and not fold.goes_on(dest, first):
+        return
     for state, low, high in frame.runs:
         stop = first + high - low + 1
         low += max(dest.head + 1 - first, 0)

@@ -7,20 +7,17 @@ and the unsynced end of an old log be copied into a new one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from topics.engine import cursors, lease_frames, rederive, retention, router_frames
+from topics.engine import rederive, retention, router_frames
 from topics.engine.core import Core
-from topics.engine.deletes import DeleteFrame, apply_delete
 from topics.engine.idempotency import Keys
 from topics.engine.origins import Moves
 from topics.engine.rederive import SourceBytes, gather, payload
-from topics.engine.resident import replay_hole
+from topics.engine.replay_frames import CONFIGURE, CREATE, HANDLERS, CreateFrame
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
 from topics.errors import CorruptData
@@ -28,23 +25,6 @@ from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.frames import Groups
-from topics.types import RESTART, TopicConfig
-
-
-class CreateFrame(msgspec.Struct, array_like=True):
-    name: str
-    epoch: int
-    config: TopicConfig
-
-
-class ConfigureFrame(msgspec.Struct, array_like=True):
-    config: TopicConfig
-    version: int
-
-
-_CREATE = msgspec.msgpack.Decoder(CreateFrame)
-_CONFIGURE = msgspec.msgpack.Decoder(ConfigureFrame)
-_DELETE = msgspec.msgpack.Decoder(DeleteFrame)
 
 # Frames that need records of another topic, which may stand in another shard.
 ROUTED = frozenset((frames.ROUTER, frames.UNROUTE, frames.MAP))
@@ -77,6 +57,9 @@ class Replay:
         self.routed: set[int] = set()
         # A topic that was dropped stays so when the frame of its creation comes by again.
         self.dropped: set[int] = set()
+        # Ephemeral topics of the snapshot with frames from before they became so, which have no
+        # beginning: by id, where those skip to.
+        self.outlived: dict[int, int] = {}
         # Jobs that became dead letters; their topics may be in shards that are read later.
         self.moves = Moves()
         self.recovered_generation = 0
@@ -179,7 +162,7 @@ class Replay:
     ) -> None:
         topic = self.core.by_id.get(topic_id)
         if kind == frames.CREATE:
-            self.create(topic_id, topic, _CREATE.decode(payload(groups, first)))
+            self.create(topic_id, topic, CREATE.decode(payload(groups, first)))
             return
         topic = topic or self.missing(topic_id)
         if topic is None:
@@ -187,13 +170,15 @@ class Replay:
         if kind == frames.APPEND:
             self._appends(topic, groups, first, stop)
             return
+        if kind == frames.CONFIGURE and topic_id in self.outlived:
+            self._end_outlived(topic, groups, first)
         if kind == frames.MAP:
             for index in range(first, stop):
                 rederive.replay_map(self, topic, groups, index, generation)
             return
         if kind == frames.DROP:
             self.dropped.add(topic_id)
-        handler = _HANDLERS.get(kind)
+        handler = HANDLERS.get(kind)
         if handler is None:
             raise CorruptData(f"unknown kind of frame: {kind}")
         for index in range(first, stop):
@@ -249,8 +234,8 @@ class Replay:
         """Frames of consecutive seqs."""
         table = groups.frames[first:stop]
         seq = int(table["first"][0])
-        if seq > topic.head + 1:
-            self.skipped(topic, seq)
+        if seq > topic.head + 1 and not self.goes_on(topic, seq):
+            return
         fresh = topic.head + 1 - seq
         if fresh >= len(table):
             return
@@ -279,9 +264,26 @@ class Replay:
         if first <= topic.head:
             columns = columns.cut(topic.head + 1 - first, count)
             first = topic.head + 1
-        if first != topic.head + 1:
+        if first == topic.head + 1 or self.goes_on(topic, first):
+            self.publish(topic, first, columns)
+
+    def goes_on(self, topic: Topic, first: int) -> bool:
+        """Whether frames that skip to `first` count; raises CorruptData unless it is known why.
+
+        A snapshot has no records of an ephemeral topic. When it was taken while the topic became
+        one, the log behind it still begins in the middle of those from before.
+        """
+        if topic.id < self.known_ids and topic.config.durability == "ephemeral":
+            self.outlived[topic.id] = first
+            return False
+        self.skipped(topic, first)
+        return True
+
+    def _end_outlived(self, topic: Topic, groups: Groups, index: int) -> None:
+        """Behind the change that the snapshot knows nothing may be skipped any more."""
+        first = self.outlived.pop(topic.id)
+        if CONFIGURE.decode(payload(groups, index)).version > topic.config_version:
             self.skipped(topic, first)
-        self.publish(topic, first, columns)
 
     def skipped(self, topic: Topic, first: int) -> None:
         """Frames go on at `first`, and nothing says what became of the seqs in front of it."""
@@ -305,90 +307,3 @@ class Replay:
         if (config.cap_records or config.cap_bytes) and config.durability != "ephemeral":
             # What had expired before is gone by now: its FLOOR frame comes first.
             retention.evict(topic, load)
-
-
-def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    frame = _CONFIGURE.decode(payload(groups, index))
-    if frame.version <= topic.config_version:
-        return
-    was_resident = topic.config.durability == "ephemeral"
-    topic.config, topic.config_version = frame.config, frame.version
-    topic.durability = frame.config.durability
-    topic.bytes_total = max(topic.bytes_total, int(groups.frames["floor"][index]))
-    if was_resident and topic.durability == "ephemeral":
-        # The log does not know what is there: what becomes of it will be written down.
-        return
-    # Everything before this frame was durable when it was acknowledged.
-    topic.ceiling_seq = topic.head
-    if not lease_frames.are_kept(frame.config):
-        lease_frames.forget(topic)
-    load = core.segments.columns_or_none
-    retention.expire(topic, int(groups.frames["ts"][index]), load)
-    retention.evict(topic, load)
-    core.recount(topic)
-
-
-def _drop(core: Core, topic: Topic, _groups: Groups, _index: int) -> None:
-    core.leave(topic)
-
-
-def _delete(core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    apply_delete(core, topic, _DELETE.decode(payload(groups, index)))
-    if topic.queue is not None:
-        dead_lettered = int(groups.frames["floor"][index])
-        topic.queue.dead_lettered = max(topic.queue.dead_lettered, dead_lettered)
-
-
-def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    row = groups.frames[index]
-    if int(row["flags"]) == RESTART:
-        core.forget_keys(topic)
-    topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.columns_or_none)
-
-
-def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    row = groups.frames[index]
-    topic.ceiling_seq, topic.ceiling_bytes = int(row["first"]), int(row["floor"])
-
-
-def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    row = groups.frames[index]
-    first, last = int(row["first"]), int(row["floor"])
-    replay_hole(core, topic, first, last, int(row["flags"]), int(row["ts"]))
-
-
-def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    epoch = int(groups.frames["first"][index])
-    topic.epoch = max(topic.epoch, epoch)
-    core.next_epoch = max(core.next_epoch, epoch + 1)
-
-
-def _cursor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    cursors.replay(core, topic, payload(groups, index), int(groups.frames["ts"][index]))
-
-
-def _lease(core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    lease_frames.replay(core, topic, payload(groups, index))
-
-
-def _router(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
-    rederive.define(core, router_frames.decode_router(payload(groups, index)))
-
-
-def _unroute(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
-    rederive.end(core, router_frames.decode_end(payload(groups, index)))
-
-
-_HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
-    frames.CONFIGURE: _configure,
-    frames.DROP: _drop,
-    frames.DELETE: _delete,
-    frames.FLOOR: _floor,
-    frames.CEILING: _ceiling,
-    frames.HOLE: _hole,
-    frames.EPOCH: _epoch,
-    frames.CURSOR: _cursor,
-    frames.LEASE: _lease,
-    frames.ROUTER: _router,
-    frames.UNROUTE: _unroute,
-}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from topics.engine.queue import Queue
-from topics.engine.replay import CreateFrame, Later, Replay
+from topics.engine.replay import Later, Replay
+from topics.engine.replay_frames import CreateFrame
 from topics.engine.salvaged import Base, Salvage
 from topics.engine.topic import Topic
 from topics.storage import frames, wal_salvage
@@ -46,7 +47,7 @@ class SalvageReplay(Replay):
             frames.HOLE: int(row["first"]) - 1,
         }[kind]
         if last > topic.head:
-            self.skipped(topic, last + 1)
+            self.goes_on(topic, last + 1)
 
     def skipped(self, topic: Topic, first: int) -> None:
         self.found.skips += 1

@@ -16,13 +16,16 @@ Seqs: TypeAlias = "int | array[int]"
 
 
 class TagIndex:
-    __slots__ = ("_fresh", "_seqs", "_sorted", "entries")
+    __slots__ = ("_fresh", "_left", "_seqs", "_sorted", "entries")
 
     def __init__(self) -> None:
         self._seqs: dict[str, Seqs] = {}
         # Keys in byte order for prefix scans; new ones wait in `_fresh` until one is asked for.
+        # Every key is in one of the two, once: who finds it twice deletes what is in between.
         self._sorted: SortedList = SortedList(key=_utf8)
         self._fresh: list[str] = []
+        # Those in `_fresh` that have no seqs any more.
+        self._left: set[str] = set()
         self.entries = 0
 
     def add(self, tags: list[str | None], first: int) -> None:
@@ -36,7 +39,10 @@ class TagIndex:
             held = seqs.get(tag)
             if held is None:
                 seqs[tag] = seq
-                fresh.append(tag)
+                if tag in self._left:
+                    self._left.discard(tag)
+                else:
+                    fresh.append(tag)
             elif isinstance(held, int):
                 seqs[tag] = array("Q", (held, seq))
             else:
@@ -47,6 +53,7 @@ class TagIndex:
         if self._fresh:
             batch, self._fresh = self._fresh[:keys_max], self._fresh[keys_max:]
             self._sorted.update([tag for tag in batch if tag in self._seqs])
+            self._left.difference_update(batch)
         return not self._fresh
 
     def exact(self, tag: str) -> list[int]:
@@ -71,9 +78,11 @@ class TagIndex:
             self._seqs[tag] = kept[0] if len(kept) == 1 else array("Q", kept)
             return
         del self._seqs[tag]
-        # A key that was not folded yet is dropped there when its turn comes.
         if tag in self._sorted:
             self._sorted.remove(tag)
+        else:
+            # Not folded yet: dropped when its turn comes, unless it is needed again before.
+            self._left.add(tag)
 
     def sweep(self, is_live: Callable[[int], bool]) -> Iterator[None]:
         """Drops every entry that is gone; yields now and then so that the work can be sliced."""

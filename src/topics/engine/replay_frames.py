@@ -1,0 +1,120 @@
+"""What each kind of frame but an append does to its topic, when the log is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics.engine import cursors, lease_frames, rederive, retention, router_frames
+from topics.engine.core import Core
+from topics.engine.deletes import DeleteFrame, apply_delete
+from topics.engine.rederive import payload
+from topics.engine.resident import replay_hole
+from topics.engine.topic import Topic
+from topics.storage import frames
+from topics.storage.frames import Groups
+from topics.types import RESTART, TopicConfig
+
+
+class CreateFrame(msgspec.Struct, array_like=True):
+    name: str
+    epoch: int
+    config: TopicConfig
+
+
+class ConfigureFrame(msgspec.Struct, array_like=True):
+    config: TopicConfig
+    version: int
+
+
+CREATE = msgspec.msgpack.Decoder(CreateFrame)
+CONFIGURE = msgspec.msgpack.Decoder(ConfigureFrame)
+_DELETE = msgspec.msgpack.Decoder(DeleteFrame)
+
+
+def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    frame = CONFIGURE.decode(payload(groups, index))
+    if frame.version <= topic.config_version:
+        return
+    was_resident = topic.config.durability == "ephemeral"
+    topic.config, topic.config_version = frame.config, frame.version
+    topic.durability = frame.config.durability
+    topic.bytes_total = max(topic.bytes_total, int(groups.frames["floor"][index]))
+    if was_resident and topic.durability == "ephemeral":
+        # The log does not know what is there: what becomes of it will be written down.
+        return
+    # Everything before this frame was durable when it was acknowledged.
+    topic.ceiling_seq = topic.head
+    if not lease_frames.are_kept(frame.config):
+        lease_frames.forget(topic)
+    load = core.segments.columns_or_none
+    retention.expire(topic, int(groups.frames["ts"][index]), load)
+    retention.evict(topic, load)
+    core.recount(topic)
+
+
+def _drop(core: Core, topic: Topic, _groups: Groups, _index: int) -> None:
+    core.leave(topic)
+
+
+def _delete(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    apply_delete(core, topic, _DELETE.decode(payload(groups, index)))
+    if topic.queue is not None:
+        dead_lettered = int(groups.frames["floor"][index])
+        topic.queue.dead_lettered = max(topic.queue.dead_lettered, dead_lettered)
+
+
+def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    if int(row["flags"]) == RESTART:
+        core.forget_keys(topic)
+    topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.columns_or_none)
+
+
+def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    topic.ceiling_seq, topic.ceiling_bytes = int(row["first"]), int(row["floor"])
+
+
+def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    first, last = int(row["first"]), int(row["floor"])
+    replay_hole(core, topic, first, last, int(row["flags"]), int(row["ts"]))
+
+
+def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    epoch = int(groups.frames["first"][index])
+    topic.epoch = max(topic.epoch, epoch)
+    core.next_epoch = max(core.next_epoch, epoch + 1)
+
+
+def _cursor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    cursors.replay(core, topic, payload(groups, index), int(groups.frames["ts"][index]))
+
+
+def _lease(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    lease_frames.replay(core, topic, payload(groups, index))
+
+
+def _router(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
+    rederive.define(core, router_frames.decode_router(payload(groups, index)))
+
+
+def _unroute(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
+    rederive.end(core, router_frames.decode_end(payload(groups, index)))
+
+
+HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
+    frames.CONFIGURE: _configure,
+    frames.DROP: _drop,
+    frames.DELETE: _delete,
+    frames.FLOOR: _floor,
+    frames.CEILING: _ceiling,
+    frames.HOLE: _hole,
+    frames.EPOCH: _epoch,
+    frames.CURSOR: _cursor,
+    frames.LEASE: _lease,
+    frames.ROUTER: _router,
+    frames.UNROUTE: _unroute,
+}
