@@ -49,8 +49,10 @@ class Named:
     ) -> None:
         queue = topic.queue
         assert queue is not None
-        core.expire(topic)
-        queue.tick(core.monotonic_ms())
+        if topic.config.ttl_ms or topic.holds:
+            core.expire(topic)
+        if queue.moments:
+            queue.tick(core.monotonic_ms())
         self.node = node
         self.queue: Queue = queue
         leases = queue.leases

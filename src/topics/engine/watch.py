@@ -42,10 +42,10 @@ class Frame:
     """One thing to tell a reader of a topic.
 
     `body` is a JSON object without its opening brace; `seq` and `epoch` are the reader's place
-    behind it. `sse` and `text` are for whoever sends it: the rendering all receivers share.
+    behind it. `sse`, `chunk` and `text` are for whoever sends it: what all receivers share.
     """
 
-    __slots__ = ("body", "epoch", "event", "seq", "sse", "text")
+    __slots__ = ("body", "chunk", "epoch", "event", "seq", "sse", "text")
 
     def __init__(self, event: str, seq: int, epoch: int, body: bytes) -> None:
         self.event = event
@@ -53,6 +53,7 @@ class Frame:
         self.epoch = epoch
         self.body = body
         self.sse: bytes | None = None
+        self.chunk: bytes | None = None
         self.text: bytes | None = None
 
 

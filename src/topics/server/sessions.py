@@ -19,7 +19,7 @@ from topics.errors import NotFound, Throttled
 from topics.server import sse_frames
 from topics.server.auth import Key
 from topics.server.errors import LOG, BadRequest, Unauthorized
-from topics.server.stream import EventStream
+from topics.server.stream import EventStream, chunk_of
 
 if TYPE_CHECKING:
     from topics.server.delivery import Delivery
@@ -154,9 +154,20 @@ class SessionStream:
         return False
 
     def deliver(self, cursor: Cursor, frames: Sequence[Frame]) -> int:
-        data = sse_frames.events(cursor, frames)
-        self._stream.send(data)
+        stream = self._stream
         self.sent_s = self._delivery.now_s
+        if len(frames) > 1 or not stream.is_chunked:
+            data = sse_frames.events(cursor, frames)
+            stream.send(data)
+            return len(data)
+        frame = frames[0]
+        data = sse_frames.event(cursor, frame)
+        if data is not frame.sse:
+            stream.send(data)
+        else:
+            # Most readers are sent just what others are.
+            frame.chunk = frame.chunk or chunk_of(data)
+            stream.send_chunk(frame.chunk)
         return len(data)
 
     def paced(self, name: str, retry_after_ms: int) -> None:

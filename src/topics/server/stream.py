@@ -16,6 +16,11 @@ _CHUNKED = b"\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked"
 _UNTIL_CLOSE = b"\r\nConnection: close"
 
 
+def chunk_of(data: bytes) -> bytes:
+    """Data as one chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
 class EventStream(Takeover):
     """Opened by a handler, which then returns PENDING.
 
@@ -28,12 +33,12 @@ class EventStream(Takeover):
     is dropped and nothing is bounded here: the owner looks at `is_writable` before it sends more.
     """
 
-    __slots__ = ("_is_chunked",)
+    __slots__ = ("is_chunked",)
 
     def __init__(self, request: Request) -> None:
         super().__init__(request.connection.server)
-        self._is_chunked = not request.is_http10
-        framing = _CHUNKED if self._is_chunked else _UNTIL_CLOSE
+        self.is_chunked = not request.is_http10
+        framing = _CHUNKED if self.is_chunked else _UNTIL_CLOSE
         head = b"%b%b%b\r\n\r\n" % (_HEAD, framing, header_lines(request.extra))
         request.successor = self
         self._write((head,))
@@ -44,15 +49,22 @@ class EventStream(Takeover):
         """Sends bytes as they are; nothing when the stream has ended."""
         if not data or self._is_closed:
             return
-        if not self._is_chunked:
+        if not self.is_chunked:
             self._write((data,))
         elif len(data) <= COPY_BYTES_MAX:
-            self._write((b"%x\r\n%b\r\n" % (len(data), data),))
+            self._write((chunk_of(data),))
         else:
             self._write((b"%x\r\n" % len(data), data, b"\r\n"))
 
+    def send_chunk(self, chunk: bytes) -> None:
+        """Sends what `chunk_of` made, on a stream of chunks."""
+        if self._early is None and not self._is_closed and self._transport is not None:
+            self._transport.write(chunk)
+        else:
+            self._write((chunk,))
+
     def close(self) -> None:
         """Ends the stream and the connection, after everything that was sent."""
-        if not self._is_closed and self._is_chunked:
+        if not self._is_closed and self.is_chunked:
             self._write((b"0\r\n\r\n",))
         self._end()
