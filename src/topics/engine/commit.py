@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from topics.engine.topic import Topic
 from topics.errors import DiskFull, OutcomeUnknown, Poisoned, StorageError, TopicsError
@@ -44,6 +44,12 @@ class Ticket:
     def fail(self, error: TopicsError) -> None:
         self.error = error
         self.resolve(None)
+
+
+class Owner(Protocol):
+    """Who asked for an operation: a ticket, or somebody who is answered with others at once."""
+
+    def fail(self, error: TopicsError) -> None: ...
 
 
 class Frame:

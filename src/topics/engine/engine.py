@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from topics.engine import append, catalog, deletes, reading, routing, singles
-from topics.engine.commit import Ticket
+from topics.engine.commit import Owner, Ticket
 from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import View
 from topics.engine.routers import Router
@@ -163,7 +163,7 @@ class Engine(QueueCalls):
         return ticket
 
     def submit_single(
-        self, name: str, request: Request, owner: singles.Owner, together: singles.Together
+        self, name: str, request: Request, owner: Owner, together: singles.Together
     ) -> bool:
         """Stages a write like `submit_append`, if it is one that can share a frame with others.
 

@@ -9,11 +9,11 @@ An acknowledgement is the permanent delete of the job, as durable as the topic's
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from topics.engine import deletes, lease_frames
 from topics.engine.claims import check_lease_ms, check_node
-from topics.engine.commit import Frame, Ticket
+from topics.engine.commit import Frame, Owner, Ticket
 from topics.engine.core import Core
 from topics.engine.deletes import DeleteFrame
 from topics.engine.queue import Lease, Queue
@@ -26,12 +26,6 @@ from topics.types import LEASE_MS_MAX, clamp
 
 # Calls that one frame of acknowledgements is shared by.
 SHARED_MAX = 1000
-
-
-class Owner(Protocol):
-    """Who acknowledges: a ticket, or whoever answers for many at once."""
-
-    def fail(self, error: TopicsError) -> None: ...
 
 
 class Named:

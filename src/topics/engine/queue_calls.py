@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topics.engine import catalog, claims, lease_calls
-from topics.engine.commit import Ticket
+from topics.engine.commit import Owner, Ticket
 from topics.engine.queue_values import Acked, Claimant, Claimed, Extended, Nacked
 from topics.engine.reader_calls import ReaderCalls
 from topics.engine.topic import Topic
@@ -54,7 +54,7 @@ class QueueCalls(ReaderCalls):
         node: str,
         seqs: Sequence[int],
         lease_ids: Sequence[str] | None,
-        owner: lease_calls.Owner,
+        owner: Owner,
         together: lease_calls.Together | None = None,
     ) -> None:
         """Like `submit_ack` for arguments that were checked.

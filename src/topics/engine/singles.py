@@ -12,10 +12,10 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 from topics.engine.append import appended, assign, check_room, publish, published
-from topics.engine.commit import Frame, Ticket
+from topics.engine.commit import Frame, Owner, Ticket
 from topics.engine.core import Core
 from topics.engine.topic import Topic
 from topics.engine.write import check_record_bytes
@@ -28,12 +28,6 @@ from topics.types import Appended
 # As many as a batch may have.
 SHARED_MAX = 1000
 _RECORD = b'{"$seq":%d,"$ts":%d,"data":%b},'
-
-
-class Owner(Protocol):
-    """Who asked for a record: a ticket, or whoever answers for many at once."""
-
-    def fail(self, error: TopicsError) -> None: ...
 
 
 # Told of the records of one frame, with the first of their seqs, when they are readable.

@@ -37,7 +37,8 @@ class Call(Request):
 
     def hold(self) -> None:
         """The answer comes later: until then, or until the client has gone, a slot is taken."""
-        if self.key is None:
+        if self.key is None or self.output is not None:
+            # Nobody holds anything, or it was answered before its handler returned.
             return
         if not self.holds_slot:
             self.key.inflight += 1

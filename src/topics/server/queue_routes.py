@@ -23,6 +23,7 @@ from topics.server.auth import READ, WRITE
 from topics.server.bodies import decode
 from topics.server.call import Call
 from topics.server.errors import BadRequest, response_to
+from topics.server.log_times import NOTHING, LogTimes
 from topics.server.message import PENDING, Answer, Response
 from topics.server.queue_claims import Claim, queue_of
 from topics.server.queue_shapes import (
@@ -53,8 +54,6 @@ _EXTENDED = (
     b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":{%b},"performance":'
     b'{"server_total_ms":%.3f,%b}}'
 )
-_SPENT = b'"wal_append_ms":%.3f,"fsync_ms":%.3f'
-_NOTHING_SPENT = _SPENT % (0.0, 0.0)
 
 # Makes the answer; told whether the log was waited for.
 _Answering = Callable[[Ticket, bool], Response]
@@ -67,9 +66,7 @@ class QueueRoutes:
         self._pressure = app.delivery.pressure
         self._desks = app.desks.by_name
         self._turn = ClaimTurn(app)
-        # The last group's times, and how they are written.
-        self._last = (-1.0, -1.0)
-        self._last_spent = b""
+        self._times = LogTimes(app.driver)
         self._max_claim = app.settings.max_claim
         # One object, so that frames can tell that calls are answered in the same way.
         self._together = self._acked_together
@@ -146,7 +143,7 @@ class QueueRoutes:
         """Answers the acknowledgements of one frame."""
         desk = self._desks.get(topic.name)
         lead = b'{"topic":"%b","acked":' % topic.name.encode()
-        spent = self._spent(topic.name, waited)
+        spent = self._times.of(topic.name) if waited else NOTHING
         now_s = perf_counter()
         for named, call in calls:
             if desk is not None:
@@ -171,7 +168,7 @@ class QueueRoutes:
                 % (
                     b'{"topic":"%b","nacked":' % name.encode(), done.nacked, _seqs(done.skipped),
                     done.ready, done.in_flight, (perf_counter() - call.began_s) * 1000,
-                    self._spent(name, waited),
+                    self._times.of(name) if waited else NOTHING,
                 )
             )  # fmt: skip
 
@@ -196,7 +193,8 @@ class QueueRoutes:
                 _EXTENDED
                 % (
                     name.encode(), done.extended, _seqs(done.skipped), deadlines,
-                    (perf_counter() - call.began_s) * 1000, self._spent(name, waited),
+                    (perf_counter() - call.began_s) * 1000,
+                    self._times.of(name) if waited else NOTHING,
                 )
             )  # fmt: skip
 
@@ -226,22 +224,6 @@ class QueueRoutes:
         if desk is not None:
             left = set(skipped)
             desk.note_settled(seq for seq in seqs if seq not in left)
-
-    def _spent(self, name: str, waited: bool) -> bytes:
-        """What the log took of the call that ends now: the same for all of its group."""
-        if not waited:
-            return _NOTHING_SPENT
-        core = self._driver.engine.core
-        write_s, sync_s = core.committer.write_s, core.committer.sync_s
-        if sync_s:
-            topic = core.by_name.get(name)
-            if topic is None or not topic.config.durable:
-                # A queue that does not wait for the disk may share the sync of one that does.
-                sync_s = 0.0
-        if (write_s, sync_s) != self._last:
-            self._last = (write_s, sync_s)
-            self._last_spent = _SPENT % (write_s * 1000, sync_s * 1000)
-        return self._last_spent
 
 
 def _respond(call: Call, answer: _Answering, ticket: Ticket) -> None:

@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from topics.engine.commit import Ticket
-from topics.engine.core import Core
 from topics.engine.topic import Topic
 from topics.engine.write import Request, decode_write
 from topics.errors import InvalidRequest
@@ -18,6 +17,7 @@ from topics.server.auth import ADMIN, WRITE
 from topics.server.bodies import Query, check_content_type
 from topics.server.call import Call
 from topics.server.errors import response_to
+from topics.server.log_times import LogTimes
 from topics.server.message import PENDING, Answer, Response
 from topics.server.routes import Parameter, Route
 from topics.server.shapes import WriteBody, Written
@@ -31,7 +31,6 @@ _MANY = (
     b'"deduped":%b,"performance":{"server_total_ms":%.3f,%b}}'
 )
 _SEQS = b'"seqs":[%b],'
-_SPENT = b'"wal_append_ms":%.3f,"fsync_ms":%.3f'
 # A single record, which is most of them.
 _TOGETHER = (
     b'%b%b,"last_seq":%b,"seqs":[%b],"head_seq":%b,"count":1,"created":false,"deduped":false,'
@@ -47,9 +46,7 @@ class WriteRoute:
         self._app = app
         self._driver = app.driver
         self._settings = app.settings
-        # The last group's times, and how they are written.
-        self._last = (-1.0, -1.0)
-        self._last_spent = b""
+        self._times = LogTimes(app.driver)
         self._pressure = app.delivery.pressure
         # One object, so that frames can tell that writes are answered in the same way.
         self._together = self._answer_together
@@ -119,7 +116,7 @@ class WriteRoute:
     def _answer_together(self, topic: Topic, first: int, calls: list[Call]) -> None:
         """Answers the single writes of one frame."""
         lead = b'{"topic":"%b","first_seq":' % topic.name.encode()
-        spent = self._spent(topic.name)
+        spent = self._times.of(topic.name)
         now_s = perf_counter()
         for seq, call in enumerate(calls, first):
             told = b"%d" % seq
@@ -138,7 +135,7 @@ class WriteRoute:
         done: Appended = ticket.result
         first, count = done.first_seq, done.count
         status = 201 if done.created else 200
-        spent = self._spent(done.topic)
+        spent = self._times.of(done.topic)
         if call.parked_ms:
             spent += b',"throttle_wait_ms":%.3f' % call.parked_ms
         took_ms = (perf_counter() - call.began_s) * 1000
@@ -150,18 +147,6 @@ class WriteRoute:
             _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped], took_ms, spent,
         )  # fmt: skip
         return Response(body, status)
-
-    def _spent(self, name: str) -> bytes:
-        """What the log took of the write that ends now: the same for all of its group."""
-        core = self._driver.engine.core
-        write_s, sync_s = core.committer.write_s, core.committer.sync_s
-        if sync_s and not _is_durable(core, name):
-            # A topic that does not wait for the disk may share the sync of one that does.
-            sync_s = 0.0
-        if (write_s, sync_s) != self._last:
-            self._last = (write_s, sync_s)
-            self._last_spent = _SPENT % (write_s * 1000, sync_s * 1000)
-        return self._last_spent
 
 
 def _numbers(first: int, count: int) -> bytes:
@@ -191,8 +176,3 @@ def _key_of(header: bytes, chars_max: int) -> str:
     if not 1 <= len(key) <= chars_max:
         raise InvalidRequest(f"Idempotency-Key must have 1 to {chars_max} characters")
     return key
-
-
-def _is_durable(core: Core, name: str) -> bool:
-    topic = core.by_name.get(name)
-    return topic is not None and topic.config.durable

@@ -120,3 +120,17 @@ def test_streams_count_against_the_limits(locked: Inside, root: Client) -> None:
         locked.wait_until(lambda: locked.app.delivery.connections == 1)
         with EventSource(locked.port, path + "both"):
             pass
+
+
+@pytest.mark.parametrize("verb", BODIES)
+@pytest.mark.parametrize("durability", ["ephemeral", "disk", "fsync"])
+def test_no_call_keeps_its_slot(locked: Inside, root: Client, verb: str, durability: str) -> None:
+    """However soon it is answered: jobs that are held, that are not, and none at all."""
+    queue = Queue(root, f"slots-{verb}-{durability}")
+    queue.configure(durability=durability)
+    for seqs in ([1, 2], [9], [1, 9]):
+        root.write(queue.name, *range(3))
+        root.post(f"/v0/topics/{queue.name}/claim", {"node": "w", "max": 9})
+        named = {} if verb == "claim" else {"seqs": seqs}
+        assert root.post(f"/v0/topics/{queue.name}/{verb}", {**BODIES[verb], **named}).status == 200
+    assert locked.run(lambda: [key.inflight for key in locked.config.keys]) == [0] * 8
