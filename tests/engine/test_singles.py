@@ -6,8 +6,9 @@ import pytest
 
 from tests.support.engines import World, values
 from topics.engine.commit import Ticket
+from topics.engine.singles import SinglesFrame
 from topics.engine.write import request_of
-from topics.errors import DiskFull, TopicFull
+from topics.errors import DiskFull, StorageError, TopicFull
 from topics.testing import FakeDisk
 from topics.types import Appended
 
@@ -103,3 +104,27 @@ def test_a_full_disk_rejects_all_of_them_and_gives_their_seqs_back() -> None:
     assert world.engine.core.pending_bytes == 0
     world.disk.capacity_bytes = None
     assert world.engine.append("t", [{"data": 1}]).first_seq == 2
+
+
+def test_none_joins_a_frame_that_could_not_be_put_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without memory for it all of them are refused, and the next write begins anew."""
+    world = World()
+    for topic in ("a", "t"):
+        world.engine.put_topic(topic, {"durability": "memory"})
+    core = world.engine.core
+
+    def fail(_frame: SinglesFrame) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(SinglesFrame, "entry", fail)
+    refused = [submit(world, 1, "a"), submit(world, 1), submit(world, 2)]
+    world.engine.flush()
+    monkeypatch.undo()
+    assert all(isinstance(ticket.error, StorageError) for ticket in refused)
+    assert core.pending_bytes == 0
+    written = submit(world, 3)
+    world.engine.flush()
+    assert written.result.first_seq == 1
+    assert values(world.engine.diff("t")) == [3]

@@ -165,7 +165,9 @@ class SinglesFrame(Frame):
             ticket.resolve(Appended(name, epoch, seq, seq, seq, 1, ts, False, False))
 
     def undo(self) -> None:
-        topic, size = self.topic, len(self.payload)
+        # It may have failed before its payload was put together, open for more.
+        topic, size = self.topic, sum(map(len, self.records))
+        topic.joining = None
         topic.next_seq = self.first
         topic.last_ts = self.last_ts_before
         topic.pending_bytes -= size
