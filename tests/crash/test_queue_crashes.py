@@ -146,6 +146,7 @@ def test_a_crash_anywhere_in_any_way_keeps_leases_true(
     swept(name, sweep, tally, tally_images, in_passes=True)
 
 
+@pytest.mark.slow
 def test_random_lease_histories_keep_every_promise(tally: Tally) -> None:
     """Claims, expiry, delays, extensions, restarts and dead letters, in any order."""
     for seed in range(60):

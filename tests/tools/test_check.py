@@ -346,6 +346,7 @@ def test_the_command_exits_1_with_problems_and_json_is_one_value(directory: Path
     assert all({"path", "problem", "detail"} <= item.keys() for item in found["problems"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_directory_in_use_is_refused_with_3(directory: Path, as_json: bool) -> None:
     flags = ["--json"] if as_json else []

@@ -340,6 +340,7 @@ def test_the_ceiling_of_a_disk_topic_is_evidence(tmp_path: Path) -> None:
     engine.close()
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_anywhere_can_be_repaired(
     sound: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -364,6 +365,7 @@ def test_a_flipped_byte_anywhere_can_be_repaired(
         shutil.rmtree(copy)
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_point_of_a_repair_can_be_repaired_again() -> None:
     """Before the new snapshot stands the damage is as it was; afterwards recovery opens."""
     clock = FakeClock()
@@ -400,6 +402,7 @@ def test_a_crash_at_any_point_of_a_repair_can_be_repaired_again() -> None:
 # -- the command ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_reports_then_repairs(directory: Path) -> None:
     block_of_a_segment(directory)
     before = image(directory)

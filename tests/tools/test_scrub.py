@@ -149,6 +149,7 @@ def test_a_scrub_in_slices_beside_writes(tmp_path: Path) -> None:
     assert check(OsFs(), str(tmp_path), clock=FakeClock()).problems == []
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_point_of_a_scrub_leaves_old_or_new() -> None:
     """Every mutating call × several damages: same records, same accounts, a clean check."""
     clock = FakeClock()
@@ -193,6 +194,7 @@ def recover(disk: FakeDisk, clock: FakeClock) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     data = busy(tmp_path / "data")
     (data / "quarantine" / "kept").write_bytes(b"?")

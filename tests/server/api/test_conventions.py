@@ -110,6 +110,7 @@ def test_any_json_is_data_and_comes_back_verbatim(client: Client, topic: str, te
     assert f'"data":{text}}}'.encode() in client.diff(topic).raw
 
 
+@pytest.mark.slow
 def test_pages_have_100_entries_and_at_most_1000(tmp_path: Path) -> None:
     with inside(tmp_path) as served, served.client() as client:
         for number in range(1005):

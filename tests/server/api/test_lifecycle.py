@@ -62,6 +62,7 @@ def test_flags_win_and_keys_are_counted_not_shown(tmp_path: Path) -> None:
         assert "hush" not in served.log()
 
 
+@pytest.mark.slow
 def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path) -> None:
     with Served(tmp_path) as served, served.wait_ready().client() as client:
         for durability in ("fsync", "disk", "memory"):
@@ -256,6 +257,7 @@ def test_cold_records_are_fetched_beside_the_loop(tmp_path: Path) -> None:
         assert client.post("/v0/topics/b/delete", asked).json["deleted"] == 9
 
 
+@pytest.mark.slow
 def test_memory_topics_come_back_after_readiness(tmp_path: Path) -> None:
     with Served(tmp_path) as served, served.wait_ready().client() as client:
         for number in range(5):

@@ -207,6 +207,7 @@ def test_routers_are_counted_and_bounded(tmp_path: Any) -> None:
             assert b"topics_routers 1\n" in client.get("/v0/metrics").raw
 
 
+@pytest.mark.slow
 def test_a_router_goes_on_after_a_restart(tmp_path: Any) -> None:
     with Served(tmp_path) as served:
         served.wait_ready()

@@ -377,6 +377,7 @@ def test_own_records_pass_in_silence(client: Client, topic: str) -> None:
         assert (frame["from_seq"], frame["to_seq"]) == (1, 3)
 
 
+@pytest.mark.slow
 def test_heartbeats_fill_silence_and_nothing_else(client: Client, topic: str) -> None:
     """`: hb <epoch-ms>`, without an id, after heartbeat_ms without anything else."""
     client.write(topic, 1)

@@ -51,6 +51,7 @@ def wait_until_slow(strict: Inside, count: int = 1) -> None:
     strict.wait_until(lambda: len(strict.app.delivery._slow) >= count)
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_loses_its_stream_and_nothing_else(
     strict: Inside, writer: Client, topic: str
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_reader_that_stops_loses_its_stream_and_nothing_else(
     assert seqs(read) == list(range(1, COUNT + 2))
 
 
+@pytest.mark.slow
 def test_a_web_socket_that_is_not_read_ends_too(strict: Inside, writer: Client, topic: str) -> None:
     writer.write(topic, 0)
     with Socket(writer.port, max_queue=1) as socket:
