@@ -22,6 +22,9 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # A tool that only some extras need is looked for only when they are asked for.
 NEEDS := $(if $(filter spark,$(subst $(comma), ,$(EXTRAS))),java)
 
+# Tests start the command again and again: it is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: setup run quick test test-full check bench clean help java
 
