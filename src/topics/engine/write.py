@@ -84,7 +84,8 @@ def decode_write(body: bytes, settings: Settings) -> Request:
             f"body has {len(body)} bytes; the limit is {settings.max_body_bytes}",
             limit=settings.max_body_bytes,
         )
-    check_text(body)
+    if not body.isascii():
+        check_text(body)
     request: PlainWriteRequest | WriteRequest
     try:
         request = _PLAIN.decode(body)
@@ -147,14 +148,11 @@ def check_count(count: int, settings: Settings) -> None:
 
 
 def check_text(body: bytes) -> None:
-    # msgspec skips over raw values without looking at their UTF-8.
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(
-                f"body is not UTF-8: {error.reason} at byte {error.start}"
-            ) from None
+    """Raises InvalidRequest for what is not UTF-8: msgspec skips over raw values unseen."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"body is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def invalid_json(error: Exception) -> InvalidRequest:

@@ -83,16 +83,13 @@ class App:
         return len(self.waiters) - len(self.desks.by_name) + self.desks.waiting_claims
 
     def __call__(self, call: Call) -> Answer:
-        found = call.head.found
-        if found is None:
-            answer = self._check_origin(call)
-            if answer is not None:
-                return answer
-            found = self._router.find(call)
-            if not call.extra:
-                # The same head would pass the same checks again.
-                call.head.found = found
-        handler, names = found
+        answer = self._check_origin(call)
+        if answer is not None:
+            return answer
+        handler, names = found = self._router.find(call)
+        if not call.extra:
+            # The same head would pass the same checks again.
+            call.head.found = found
         return handler(call, *names)
 
     # -- life --------------------------------------------------------------------------------

@@ -42,7 +42,8 @@ def decode(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     if request.body:
         if not request.head.is_json:
             check_content_type(request)
-        check_text(body)
+        if not body.isascii():
+            check_text(body)
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError):

@@ -113,7 +113,11 @@ class Exchange(Channel):
                 self._is_last = self._is_due = True
             return error_response(Closed("the server is shutting down; try again"))
         try:
-            answer = self._handler(request)
+            found = request.head.found
+            if found is None:
+                answer = self._handler(request)
+            else:
+                answer = found[0](request, *found[1])
             if answer is PENDING:
                 return PENDING
             if type(answer) is not Response or request.output is not None:

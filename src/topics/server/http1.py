@@ -4,7 +4,7 @@ Parsing is llhttp's in its strict mode, which refuses the ambiguities that reque
 on (two lengths, length and chunks, folded headers, bare line feeds). Here are the limits, the
 timeouts and what a request may ask of the connection.
 
-    data_received → on_* → handler → answer, all in one call; answers of one read leave together.
+    _parse → on_* → handler → answer, all in one call; answers of one read leave together.
 
 What has been read before takes a shorter way (see repeated).
 """
@@ -87,12 +87,10 @@ class HttpProtocol(Repeated):
         self._since = self.server.now
         self.server.join(self)
 
-    def data_received(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> None:
         parser = self._parser
         if parser is None:
             self._discard(len(data))
-            return
-        if self._takes(data):
             return
         is_start = self._phase == IDLE
         if len(data) > self._limits.head_bytes_max:
@@ -337,7 +335,7 @@ class HttpProtocol(Repeated):
 
     def _refuse(self, error: TopicsError) -> None:
         """Answers in turn with an error, and takes nothing more from this connection."""
-        self._parser = None
+        self._parser = self._awaited = None
         # It holds its traceback, which holds this connection.
         self._refusal = None
         self._is_lingering = True

@@ -64,8 +64,9 @@ class Head:
 
     `path` is still percent-encoded, `query` are the bytes behind the question mark. `headers` has
     lower-case names; repeated ones are joined with a comma. `body_bytes` is the length it gives.
-    `found` is the handler that the application chose for it, with what it takes from the path, and
-    `is_json` says that it declares such a body, once that is known.
+    `found` is the handler that the application chose for it, with what it takes from the path:
+    later requests with this head go straight there. `is_json` says that it declares such a body,
+    once that is known.
     """
 
     __slots__ = ("body_bytes", "found", "headers", "is_json", "method", "path", "query")

@@ -65,25 +65,29 @@ class Repeated(Exchange):
         # The bytes of a head that began a read and whose body goes on in the next ones.
         self._learning = b""
 
-    def _takes(self, data: bytes) -> bool:
-        """Takes a read that is a known head and its body, or a part of that; else False."""
-        awaited = self._awaited
-        if awaited is not None:
-            self._gather(awaited, data)
-            return True
-        if self._phase != IDLE or self._is_last:
-            return False
-        end = data.find(b"\r\n\r\n") + 4
-        known = self._known.get(data[:end])
-        if known is None:
-            return False
-        missing = known.body_bytes - (len(data) - end)
-        if missing == 0:
-            self._receive(known, data[end:])
-        elif missing > 0:
-            self._awaited, self._parts, self._missing_bytes = known, [data[end:]], missing
-            self._phase, self._since, self._body_bytes = BODY, self.server.now, len(data) - end
-        return missing >= 0
+    def data_received(self, data: bytes) -> None:
+        """Takes a known head and its body, or a part of that; anything else is parsed."""
+        if self._awaited is not None:
+            self._gather(self._awaited, data)
+            return
+        if self._phase == IDLE and not self._is_last:
+            end = data.find(b"\r\n\r\n") + 4
+            known = self._known.get(data[:end])
+            if known is not None:
+                missing = known.body_bytes - (len(data) - end)
+                if missing == 0:
+                    self._receive(known, data[end:])
+                    return
+                if missing > 0:
+                    self._awaited, self._parts, self._missing_bytes = known, [data[end:]], missing
+                    self._phase, self._since = BODY, self.server.now
+                    self._body_bytes = len(data) - end
+                    return
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """The long way in."""
+        raise NotImplementedError
 
     def _gather(self, head: Head, data: bytes) -> None:
         missing = self._missing_bytes
