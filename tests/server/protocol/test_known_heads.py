@@ -6,6 +6,7 @@ import pytest
 
 from tests.server.protocol.app import Served, serving
 from tests.server.protocol.wire import Wire, message
+from topics.server.limits import HttpLimits
 
 
 def known(served: Served) -> set[bytes]:
@@ -89,3 +90,18 @@ def test_a_body_of_many_reads_is_gathered(served: Served, wire: Wire, size: int)
     assert wire.answer().json() == {"ok": True}
     wire.send(request[40:])
     assert wire.answer().body == b"d" * size
+
+
+def test_a_known_head_whose_body_stalls_is_refused_and_the_rest_of_it_not_taken() -> None:
+    """What comes behind the refusal belongs to no request any more."""
+    limits = HttpLimits(body_s=0.3, scan_s=0.1, linger_s=1.0)
+    request = message("POST", "/echo?stalls", b"x" * 100)
+    with serving(limits) as served, Wire(served.port) as wire:
+        for _ in range(2):
+            wire.send(request)
+            assert wire.answer().status == 200
+        assert any(b"stalls" in head for head in known(served))
+        wire.send(request[:-40])
+        assert wire.answer().status == 408
+        wire.send(request[-40:] + request)
+        assert not wire.more()
