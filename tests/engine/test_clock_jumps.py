@@ -11,6 +11,7 @@ from tests.support.engines import ENDINGS, Ending, World, gap
 from topics.testing import FakeClock
 
 DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
 
 JUMPS: dict[str, Callable[[FakeClock], None]] = {
     "back a second": lambda clock: clock.jump_wall(-1000),
@@ -149,3 +150,24 @@ def test_a_key_is_not_forgotten_early_when_the_clock_goes_back(world: World) -> 
     world.engine.append("t", [{"data": 0}], idempotency_key="k")
     world.clock.jump_wall(-DAY_MS)
     assert world.engine.append("t", [{"data": 0}], idempotency_key="k").deduped
+
+
+def test_a_key_whose_window_has_passed_does_not_come_back(world: World) -> None:
+    """What was written while the clock was ahead ends the windows behind it, for good."""
+    world.engine.append("t", [{"data": 0}], idempotency_key="k")
+    world.clock.jump_wall(HOUR_MS)
+    world.engine.append("t", [{"data": 1}], idempotency_key="other")
+    world.clock.jump_wall(-HOUR_MS)
+    assert not world.engine.append("t", [{"data": 2}], idempotency_key="k").deduped
+
+
+def test_looking_while_the_clock_is_ahead_forgets_no_key(world: World) -> None:
+    """A retry is answered as before when the clock comes back, if nothing was written meanwhile."""
+    world.engine.put_topic("t", {"idempotency_window_ms": 1000})
+    world.engine.append("t", [{"data": 0}], idempotency_key="old")
+    world.clock.advance(800)
+    world.engine.append("t", [{"data": 1}], idempotency_key="new")
+    world.clock.jump_wall(900)
+    assert world.engine.append("t", [{"data": 1}], idempotency_key="new").deduped
+    world.clock.jump_wall(-900)
+    assert world.engine.append("t", [{"data": 0}], idempotency_key="old").deduped

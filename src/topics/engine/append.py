@@ -212,9 +212,11 @@ def _digest(core: Core, key: str) -> bytes:
 def _find_key(core: Core, topic: Topic, digest: bytes, now_ms: int) -> tuple[int, int, int] | None:
     if topic.keys is None:
         return None
-    expired_before = now_ms - topic.config.idempotency_window_ms
-    core.idempotency_keys -= topic.keys.expire(expired_before=expired_before)
-    return topic.keys.find(digest, expired_before=expired_before)
+    # By the topic's own time, which does not go back: a clock that was ahead for a while neither
+    # forgets a key that nothing was written behind, nor brings one back.
+    window_ms = topic.config.idempotency_window_ms
+    core.idempotency_keys -= topic.keys.expire(expired_before=topic.last_ts - window_ms)
+    return topic.keys.find(digest, expired_before=max(now_ms, topic.last_ts) - window_ms)
 
 
 def _repeated(core: Core, topic: Topic, digest: bytes, now_ms: int, ticket: Ticket) -> bool:

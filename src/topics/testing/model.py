@@ -339,6 +339,7 @@ class Model:
         self, topic: ModelTopic, operation: Operation, now_ms: int
     ) -> tuple[int, int, int] | None:
         earlier = topic.keys.get(operation.key) if operation.key is not None else None
+        now_ms = max(now_ms, topic.last_ts)
         if earlier is None or now_ms - earlier[2] > topic.config.idempotency_window_ms:
             return None
         return earlier
