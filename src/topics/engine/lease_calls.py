@@ -45,8 +45,6 @@ class Named:
         assert queue is not None
         if topic.config.ttl_ms or topic.holds:
             core.expire(topic)
-        if queue.moments:
-            queue.tick(core.monotonic_ms())
         self.node = node
         self.queue: Queue = queue
         leases = queue.leases
@@ -109,7 +107,7 @@ def ack(
     """
     named = Named(core, topic, node, seqs, lease_ids)
     if not named.held:
-        _tell(topic, [(named, owner)], together, waited=False)
+        _tell(core, topic, [(named, owner)], together, waited=False)
         return
     named.queue.leaving.update(named.held)
     if topic.durability == "ephemeral":
@@ -163,7 +161,7 @@ class AckFrame(Frame):
 
     def apply(self) -> None:
         deletes.apply_delete(self._core, self.topic, self._close())
-        _tell(self.topic, self.calls, self.together, waited=True)
+        _tell(self._core, self.topic, self.calls, self.together, waited=True)
 
     def undo(self) -> None:
         for named, _ in self.calls:
@@ -179,9 +177,17 @@ class AckFrame(Frame):
 
 
 def _tell(
-    topic: Topic, calls: list[tuple[Named, Any]], together: Together | None, *, waited: bool
+    core: Core,
+    topic: Topic,
+    calls: list[tuple[Named, Any]],
+    together: Together | None,
+    *,
+    waited: bool,
 ) -> None:
-    counts = calls[0][0].queue.counts(topic.live_count)
+    queue = calls[0][0].queue
+    # Not before, for each of them: who holds a lease that has run out may still acknowledge it.
+    queue.tick(core.monotonic_ms())
+    counts = queue.counts(topic.live_count)
     if together is not None:
         together(topic, calls, counts, waited)
         return
@@ -204,13 +210,22 @@ def nack(
     """Lets jobs be claimed again, at once or later; the ticket ends in a Nacked."""
     if type(delay_ms) is not int or delay_ms < 0:
         raise InvalidRequest("delay_ms must be a number of milliseconds")
-    named = Named(core, topic, node, seqs, lease_ids)
+    named = _now(core, topic, node, seqs, lease_ids)
     queue = named.queue
 
     def answer() -> Nacked:
         return Nacked(len(named.held), named.skipped, *queue.counts(topic.live_count))
 
     _give_back(core, topic, named.held, clamp(delay_ms, 0, LEASE_MS_MAX), ticket, answer)
+
+
+def _now(
+    core: Core, topic: Topic, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None
+) -> Named:
+    """The jobs that a call names, once what has run out by now has."""
+    assert topic.queue is not None
+    topic.queue.tick(core.monotonic_ms())
+    return Named(core, topic, node, seqs, lease_ids)
 
 
 def release(core: Core, topic: Topic, leases: Sequence[tuple[int, str]], ticket: Ticket) -> None:
@@ -272,7 +287,7 @@ def extend(
 ) -> None:
     """Sets how long jobs are held from now on; the ticket ends in an Extended."""
     longer_ms = check_lease_ms(lease_ms)
-    named = Named(core, topic, node, seqs, lease_ids)
+    named = _now(core, topic, node, seqs, lease_ids)
     queue, held = named.queue, named.held
     until = core.monotonic_ms() + longer_ms + 1
     deadlines = dict.fromkeys(held, core.clock.wall_ms() + longer_ms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from topics.server.exchange import Exchange
-from topics.server.message import Head
+from topics.server.message import PENDING, Head
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
@@ -110,7 +110,11 @@ class Repeated(Exchange):
         if self._queue or self._is_paused or self._backlog is not None:
             self._line_up(request)
         else:
-            self._conclude(request, self._call_handler(request))
+            answer = self._call_handler(request)
+            if answer is PENDING and request.output is None and request.successor is None:
+                self._queue.append(request)
+            else:
+                self._conclude(request, answer)
         if self._out or self._is_due:
             self._end_read()
         else:
