@@ -24,7 +24,7 @@ from bench.report import Report, percentile
 from bench.sse import served
 
 WORKERS, CLAIM, JOBS = 50, 8, 20_000
-ROUNDS = 7
+ROUNDS = 21
 WINDOW_MS = 20
 READY, LEASED = 1_000_000, 100_000
 PROBES = 2000
