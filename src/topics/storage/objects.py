@@ -149,7 +149,8 @@ class ObjectStore:
         with self._errors(prefix):
             pages = obstore.list(self._bucket, prefix=directory or None)
             paths = [entry["path"] for page in pages for entry in page]
-        return sorted(path for path in paths if path.startswith(prefix) and NAME.fullmatch(path))
+        # Some endpoints list a name twice that was put twice at once.
+        return sorted({path for path in paths if path.startswith(prefix) and NAME.fullmatch(path)})
 
     def sweep(self) -> int:
         """Nothing: a bucket shows no unfinished uploads; its lifecycle rule drops them."""
