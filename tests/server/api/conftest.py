@@ -30,7 +30,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert served.stop() == 0
 
 
-@pytest.fixture(scope="session")
+# Of a module, because some of its tests look at all topics that a key can see.
+@pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with keys of every kind."""
     with Served(tmp_path_factory.mktemp("locked"), TOPICS_API_KEYS=KEYS) as served:
