@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from topics.consecutive import consecutive
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge
 from topics.integers import is_float_refused, respelt
 from topics.settings import Settings
@@ -280,12 +281,13 @@ class Batch:
         )
 
     def _render_plain(self, first: int, ts: int) -> bytes:
-        # All the heads in one formatting, then one join of the right size: half the work of
-        # formatting each record, and no copying while the result grows.
+        # All the heads at once, then one join of the right size: a third of the work of formatting
+        # each record, and no copying while the result grows.
         count = len(self.data)
-        heads = (b'{"$seq":%%d,"$ts":%d,"data":\0' % ts) * count % (*range(first, first + count),)
+        begin, end = b'{"$seq":', b',"$ts":%d,"data":' % ts
+        heads = begin + consecutive(first, count, end + b"\0" + begin) + end
         parts: list[Any] = [b"},"] * (3 * count)
-        parts[0::3] = heads[:-1].split(b"\0")
+        parts[0::3] = heads.split(b"\0")
         parts[1::3] = self.data
         return b"".join(parts)
 

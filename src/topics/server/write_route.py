@@ -9,6 +9,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from topics.consecutive import consecutive
 from topics.engine.commit import Ticket
 from topics.engine.topic import Topic
 from topics.engine.write import Request, decode_write
@@ -37,8 +38,6 @@ _TOGETHER = (
     b'"performance":{"server_total_ms":%.3f,%b%b}}'
 )
 _FALSE_TRUE = (b"false", b"true")
-_NUMBERS = [b"%d" % number for number in range(1000)]
-_LAST_DIGITS = [b"%03d" % number for number in range(1000)]
 
 
 class WriteRoute:
@@ -141,30 +140,12 @@ class WriteRoute:
         took_ms = (perf_counter() - call.began_s) * 1000
         seqs = b""
         if returns_seqs:
-            seqs = _SEQS % _numbers(first, count)
+            seqs = _SEQS % consecutive(first, count, b",")
         body = _MANY % (
             done.topic.encode(), first, done.last_seq, seqs, done.head_seq, count,
             _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped], took_ms, spent,
         )  # fmt: skip
         return Response(body, status)
-
-
-def _numbers(first: int, count: int) -> bytes:
-    """`first` and the numbers behind it, with commas between.
-
-    Those of one thousand differ in their last three digits only, which are there already: a tenth
-    of the work of writing each.
-    """
-    parts = []
-    while count:
-        thousand, low = divmod(first, 1000)
-        some = min(1000 - low, count)
-        digits = _LAST_DIGITS[low : low + some] if thousand else _NUMBERS[low : low + some]
-        lead = b"%d" % thousand if thousand else b""
-        parts.append(lead + (b"," + lead).join(digits))
-        first += some
-        count -= some
-    return b",".join(parts)
 
 
 def _key_of(header: bytes, chars_max: int) -> str:
