@@ -169,8 +169,7 @@ class Engine(QueueCalls):
 
         `together` is called once for all that do; what fails is told to its owner.
         """
-        if self._is_closed or self.core.committer.poison is not None:
-            self._check_writable()
+        self._check_writable()
         topic = self.core.by_name.get(name)
         if (
             topic is None

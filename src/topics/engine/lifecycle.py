@@ -268,8 +268,10 @@ class Lifecycle:
             )
 
     def _topic(self, name: str) -> Topic:
-        self._check_open()
-        topic = self.core.topic(name)
+        topic = self.core.by_name.get(name)
+        if topic is None or self._is_closed:
+            self._check_open()
+            topic = self.core.topic(name)
         if topic.id in self._recovery.replay.deferred:
             self._finish_topic(topic.id)
         return topic

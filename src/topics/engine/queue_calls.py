@@ -140,9 +140,7 @@ class QueueCalls(ReaderCalls):
         return None if due_ms is None else due_ms / 1000
 
     def _queue(self, name: str) -> Topic:
-        topic = self.core.by_name.get(name)
-        if topic is None or self._is_closed or self._recovery.replay.deferred:
-            topic = self._topic(name)
+        topic = self._topic(name)
         if topic.queue is None:
             raise NotAQueue(
                 f'topic "{name}" is a log; only a topic created with type "queue" has jobs to '

@@ -85,8 +85,7 @@ def decode_write(body: bytes, settings: Settings) -> Request:
             f"body has {len(body)} bytes; the limit is {settings.max_body_bytes}",
             limit=settings.max_body_bytes,
         )
-    if not body.isascii():
-        check_text(body)
+    check_text(body)
     request: PlainWriteRequest | WriteRequest
     try:
         request = _PLAIN.decode(body)
@@ -150,6 +149,8 @@ def check_count(count: int, settings: Settings) -> None:
 
 def check_text(body: bytes) -> None:
     """Raises InvalidRequest for what is not UTF-8: msgspec skips over raw values unseen."""
+    if body.isascii():
+        return
     try:
         body.decode()
     except UnicodeDecodeError as error:

@@ -42,12 +42,8 @@ def decode(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     if request.body:
         if not request.head.is_json:
             check_content_type(request)
-        if not body.isascii():
-            check_text(body)
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return decode_json(body, decoder)
+        check_text(body)
+    return decode_json(body, decoder)
 
 
 def decode_json(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:

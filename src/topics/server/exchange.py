@@ -16,7 +16,6 @@ from topics.server.body import LOOP_BYTES_MAX, Gunzip, is_gzip
 from topics.server.channel import Channel
 from topics.server.errors import LOG, error_response, internal_response, response_to
 from topics.server.message import (
-    COPY_BYTES_MAX,
     OK_HEAD,
     PENDING,
     Answer,
@@ -24,6 +23,7 @@ from topics.server.message import (
     Response,
     gzipped,
     plain,
+    plain_head,
     render,
     wants_gzip,
 )
@@ -97,7 +97,7 @@ class Exchange(Channel):
                 self._emit(request.output)
             return
         if not self._queue:
-            data = plain(request, answer, self.server.tail, self._gzip_bytes_min)
+            data = self._plain(request, answer)
             if data is not None:
                 self._out.append(data)
                 self._out_bytes += len(data)
@@ -189,41 +189,33 @@ class Exchange(Channel):
             return
         assert request.output is None, "a request has one answer"
         self._answered_at = self.server.now
-        queue = self._queue
-        is_next = bool(queue) and queue[0] is request
-        data = plain(request, response, self.server.tail, self._gzip_bytes_min)
-        if data is None:
-            request.output = self._render(request, response)
-        else:
-            request.output = (data,)
-            if is_next and len(queue) == 1 and not (self._out or self._is_due or self._backlog):
-                # The one request of this connection, as most are.
-                queue.clear()
-                self._transport.write(data)
-                return
-        if is_next and request.output is not None:
+        data = self._plain(request, response)
+        request.output = self._render(request, response) if data is None else (data,)
+        if self._queue and self._queue[0] is request and request.output is not None:
             self._advance()
 
     def deliver_json(self, request: Request, body: bytes) -> None:
-        """The answer of a pending request that is 200 and JSON, as most are."""
-        queue, transport = self._queue, self._transport
+        """`deliver` of 200 and JSON, at once where nothing else is on its way: most are so."""
+        queue, transport, data = self._queue, self._transport, None
         if (
-            transport is None
-            or not request.is_plain
-            or request.extra
-            or len(queue) != 1
-            or queue[0] is not request
-            or self._out
-            or self._is_due
-            or self._backlog is not None
-            or len(body) > COPY_BYTES_MAX
-            or (len(body) > self._gzip_bytes_min and b"accept-encoding" in request.head.headers)
+            transport is not None
+            and len(queue) == 1
+            and queue[0] is request
+            and self._backlog is None
+            and not self._out
+            and not self._is_due
         ):
+            data = plain(request, OK_HEAD, body, self.server.tail, self._gzip_bytes_min)
+        if data is None or transport is None:
             self.deliver(request, Response(body))
             return
         self._answered_at = self.server.now
         queue.clear()
-        transport.write(b"".join((OK_HEAD, b"%d" % len(body), self.server.tail, body)))
+        transport.write(data)
+
+    def _plain(self, request: Request, response: Response) -> bytes | None:
+        head, least = plain_head(response), self._gzip_bytes_min
+        return plain(request, head, response.body, self.server.tail, least)
 
     def _render(self, request: Request, response: Response) -> tuple[Payload, ...] | None:
         """The bytes of an answer, or None when a thread is still compressing it."""

@@ -138,25 +138,28 @@ Answer: TypeAlias = Response | Pending
 Handler: TypeAlias = Callable[[Any], Answer]
 
 
-def plain(request: Request, response: Response, tail: bytes, gzip_bytes_min: int) -> bytes | None:
-    """The bytes of an answer that needs no thought; None when this one does."""
-    body = response.body
+def plain_head(response: Response) -> bytes | None:
+    """`head_of` an answer that needs no thought; None when this one does."""
+    if response.headers or response.pieces:
+        return None
+    if response.content_type is JSON:
+        return _JSON_HEADS.get(response.status)
+    return None if response.status in _NO_BODY else head_of(response)
+
+
+def plain(
+    request: Request, head: bytes | None, body: bytes, tail: bytes, gzip_bytes_min: int
+) -> bytes | None:
+    """The bytes of an answer with a plain head, if its request needs no thought either."""
     size = len(body)
     if (
-        not request.is_plain
-        or response.headers
-        or response.pieces
+        head is None
+        or not request.is_plain
         or request.extra
         or size == 0
         or size > COPY_BYTES_MAX
-        or (size > gzip_bytes_min and b"accept-encoding" in request.headers)
+        or (size > gzip_bytes_min and b"accept-encoding" in request.head.headers)
     ):
-        return None
-    if response.content_type is JSON:
-        head = _JSON_HEADS.get(response.status)
-    else:
-        head = None if response.status in _NO_BODY else head_of(response)
-    if head is None:
         return None
     return b"".join((head, _LENGTHS[size] if size < _LENGTHS_MAX else b"%d" % size, tail, body))
 

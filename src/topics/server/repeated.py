@@ -7,6 +7,7 @@ same bytes at the same place mean the same again.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from topics.server.exchange import Exchange
@@ -85,9 +86,9 @@ class Repeated(Exchange):
                     return
         self._parse(data)
 
+    @abstractmethod
     def _parse(self, data: bytes) -> None:
         """The long way in."""
-        raise NotImplementedError
 
     def _gather(self, head: Head, data: bytes) -> None:
         missing = self._missing_bytes
