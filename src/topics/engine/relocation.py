@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topics.engine.core import Core
+from topics.engine.flagging import write_flags
 from topics.engine.segments import Segment
 from topics.storage import cold
 from topics.storage import segment as codec
@@ -34,14 +35,16 @@ def relocate(core: Core) -> Iterator[None]:
 def _move(core: Core, held: Segment) -> Iterator[None]:
     segments, data = core.segments, core.data
     assert segments.store is not None
-    segments.write_flags(held)
+    yield from write_flags(core, held)
     name = codec.file_name(held.number)
     path = join(data.segments, name)
     yield from core.in_background(lambda: _copy(core, path, name))
     if held.number not in segments.live:
         return
     # Deletes made during the copy are in the hot file's flag area by now, or still in memory.
-    segments.write_flags(held)
+    yield from write_flags(core, held)
+    if held.number not in segments.live:
+        return
     with opened(data.fs, path, writable=False) as file:
         flags = file.pread(held.info.flag_count, held.info.flags_at)
     cold.write(data.fs, data.segments, held.info, flags)
