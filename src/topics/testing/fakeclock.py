@@ -1,8 +1,8 @@
 """A clock that moves only when told, with wall and monotonic time apart.
 
 The wall may jump, stop and go back; the monotonic clock only ever advances. With `look_ms` every
-look at that one takes so long: work that is done in slices of time then ends its slices, as it does in
-production, and does not run to its end in the first one.
+look at that one takes so long: work that is done in slices of time then ends its slices, as it
+does in production, instead of running to its end in the first one.
 """
 
 from __future__ import annotations
