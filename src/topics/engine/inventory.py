@@ -221,7 +221,7 @@ def enter_topic(
     topic.floor = record.floor
     topic.last_ts, topic.last_write_ts = record.last_ts, record.last_write_ts
     topic.bytes_total = record.bytes_total
-    topic.ceiling_seq, topic.ceiling_bytes = record.ceiling_seq, record.ceiling_bytes
+    topic.ceiling_seq = record.ceiling_seq
     topic.lost = tuple(tuple(pair) for pair in record.lost)  # type: ignore[misc]
     topic.holes = [tuple(hole) for hole in record.holes] or None  # type: ignore[misc]
     topic.account = Account.load(*record.account) if record.account is not None else None
@@ -271,14 +271,12 @@ def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Bl
     if DEAD in dead:
         block.dead = bytearray(DEAD if flag == DEAD else 0 for flag in dead)
         block.dead_count = block.dead.count(DEAD)
-    load = core.segments.columns_or_none
     start = max(topic.floor - row.first, 0)
     live = [(a, b) for a, b in block.live_runs(start, row.count)]
     count = sum(b - a for a, b in live)
     if count != row.count:
-        columns = load(block)
-        share = row.payload_bytes * count // row.count
-        block.live_bytes = share if columns is None else sum(columns.span(a, b) for a, b in live)
+        spans = core.segments.spans(block)
+        block.live_bytes = sum(spans.span(a, b) for a, b in live)
     topic.live_count += count
     topic.live_bytes += block.live_bytes
     if row.flags & columns_codec.TAGS:

@@ -121,7 +121,7 @@ def enter_unnamed(found: Salvage) -> None:
         record = TopicRecord(
             topic_id, name, max(row.epoch for row in every), config, version,
             max(row.stop for row in every) - 1, SEQ_BASE, max(row.last_ts for row in every),
-            None, sum(row.payload_bytes for row in every), 0, 0, [], [],
+            None, sum(row.payload_bytes for row in every), 0, [], [],
             [ghost for _, row, dead in bad for ghost in _dead_runs(row, dead)], None, [],
         )  # fmt: skip
         topic = enter_topic(core, record, rows, found.fill)

@@ -51,8 +51,8 @@ Hole = tuple[int, int, int]
 
 class Topic:
     __slots__ = (
-        "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total",
-        "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
+        "account", "allowance", "ask_seq", "asked_s", "blocks", "bytes_total",
+        "ceiling_seq", "ceilings_moving", "config", "config_version", "counted_bytes", "cursors",
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
         "idle_head", "idle_since_s", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue",
@@ -84,13 +84,13 @@ class Topic:
         self.last_read_ts: int | None = None
         # What was promised on disk: no seq above the ceiling was ever acknowledged.
         self.ceiling_seq = 0
-        self.ceiling_bytes = 0
+        # Those that are on their way to the disk.
+        self.ceilings_moving = 0
         # How far the next ceiling goes ahead, and when the last one was asked for.
         self.allowance = 0
         self.asked_s = 0.0
-        # Beyond these the next ceiling is asked for.
+        # Beyond this the next ceiling is asked for.
         self.ask_seq = 0
-        self.ask_bytes = 0
         # The head when it last moved, as seen by the idle check, and since when.
         self.idle_head = -1
         self.idle_since_s = 0.0
@@ -203,9 +203,7 @@ class Topic:
         return True
 
     def _pop(self, block: Block) -> None:
-        # What an estimate left over goes with the block.
-        self.live_bytes -= block.live_bytes
-        block.live_bytes = 0
+        assert not block.live_bytes, (self.name, block.first, block.live_bytes)
         del self.blocks[0]
         self.release(block)
 

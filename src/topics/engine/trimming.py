@@ -26,6 +26,7 @@ def trim(core: Core) -> Iterator[None]:
         if number not in needed and number in core.segments.garbage:
             core.segments.remove(number)
             core.segments.garbage.remove(number)
+            core.tiering.forget(number)
             yield
     data.fs.sync_dir(data.segments)
     for name in data.fs.listdir(data.wal):

@@ -40,7 +40,6 @@ class TopicRecord(msgspec.Struct, array_like=True):
     last_write_ts: int | None
     bytes_total: int
     ceiling_seq: int
-    ceiling_bytes: int
     lost: list[tuple[int, int]]
     holes: list[tuple[int, int, int]]
     # Runs above the floor whose records are all deleted, bytes gone: (first, last, ts).
