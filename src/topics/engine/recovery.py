@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from topics.engine import origins, rederive
 from topics.engine.commit import Committer, Op, Syncer, ThreadSyncer
 from topics.engine.core import SYSTEM, Core, nothing
-from topics.engine.inventory import load_snapshot
+from topics.engine.inventory import clear_away, load_snapshot
 from topics.engine.replay import Replay
 from topics.engine.topic import Topic
 from topics.errors import StorageError
@@ -67,7 +67,7 @@ class Recovery:
 
     def steps(self) -> Iterator[float]:
         """Does a bounded piece of work at each step and yields the progress, 0 to 1."""
-        snapshot = load_snapshot(self.core)
+        snapshot, left = load_snapshot(self.core)
         self._check_store()
         yield 0.1
         lines = wal_reader.list_timelines(self.data)
@@ -100,6 +100,7 @@ class Recovery:
             origins.log_moved(self.core, source, seqs)
         self.settle_losses()
         self.finish()
+        clear_away(self.core, left)
         yield 1.0
 
     def _check_store(self) -> None:
