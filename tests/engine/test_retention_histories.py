@@ -17,8 +17,12 @@ from typing import Any
 import pytest
 
 from tests.support.engines import SURVIVABLE, Look, World
+from topics.engine.commit import Syncer
+from topics.engine.cursors import Given
 from topics.engine.engine import Engine
+from topics.engine.write import request_of
 from topics.errors import RecordTooLarge, TopicFull
+from topics.storage.wal import Shard
 from topics.types import Hold
 
 TOPICS = ("log", "jobs")
@@ -181,6 +185,99 @@ def test_what_is_shown_depends_on_no_tier_no_restart_and_no_outage(seed: int) ->
     _live(Pair(seed))
 
 
+class Stalling(Syncer):
+    """A disk whose syncs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Shard] = []
+
+    def kick(self, shard: Shard) -> None:
+        self.asked.append(shard)
+
+    def end(self) -> None:
+        asked, self.asked = self.asked, []
+        for shard in asked:
+            shard.sync()
+
+
+class Stalled:
+    """One topic whose calls wait for syncs that end late, while time passes and readers look."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.world = World(sync_interval_ms=10**9, wal_shards=self.dice.choice((1, 2)))
+        self.durability = self.dice.choice(("fsync", "fsync", "disk", "memory"))
+        self.world.engine.put_topic("t", self.config())
+        self.stalling = self.stall()
+
+    def stall(self) -> Stalling:
+        core, stalling = self.world.engine.core, Stalling()
+        core.syncer = core.committer._syncer = stalling
+        return stalling
+
+    def config(self) -> dict[str, object]:
+        caps = {"cap_records": (0, 6, 12), "cap_bytes": (0, 0, 400), "ttl_ms": (0, 500, 900)}
+        found = {what: self.dice.choice(values) for what, values in caps.items()}
+        return {"durability": self.durability, **found}
+
+    def step(self) -> None:
+        dice, engine = self.dice, self.world.engine
+        act = dice.choice((
+            "append", "append", "append", "delete", "trim", "config", "hold", "unhold", "time",
+            "time", "look", "end", "flush", "restart",
+        ))  # fmt: skip
+        head = engine.core.by_name["t"].head
+        if act == "append":
+            tags = [dice.choice("xyz") for _ in range(dice.choice((1, 2, 5)))]
+            engine.submit_append("t", request_of([{"data": 0, "tag": tag} for tag in tags]))
+        elif act == "delete":
+            engine.submit_delete("t", before_seq=None, match=dice.choice("xyz"))
+        elif act == "trim":
+            engine.submit_delete("t", before_seq=dice.randint(1, head + 1), match=None)
+        elif act == "config":
+            engine.submit_put("t", self.config())
+        elif act == "hold":
+            kept = Hold(max_bytes=dice.choice((None, 200)), max_age_ms=dice.choice((300, 2000)))
+            given = Given(seq=dice.randint(0, head), reset=True, hold=kept)
+            engine.submit_put_cursor("t", "c", given)
+        elif act == "unhold":
+            engine.submit_delete_cursor("t", "c")
+        elif act == "time":
+            self.world.clock.advance(dice.choice((100, 400)))
+        elif act == "look":
+            engine.diff("t")
+        elif act == "flush":
+            engine.flush()
+        elif act == "end":
+            self.stalling.end()
+            engine.poll()
+        else:
+            self.restart()
+
+    def restart(self) -> None:
+        """What was seen when all had arrived is seen again behind a kill."""
+        self.world.engine.flush()
+        self.stalling.end()
+        self.world.engine.poll()
+        before = self.world.look("t")
+        self.world.restart(self.dice.choice(SURVIVABLE))
+        assert self.world.look("t") == before
+        self.stalling = self.stall()
+
+
+def _stall(seed: int) -> None:
+    stalled = Stalled(seed)
+    for _ in range(80):
+        stalled.step()
+    stalled.restart()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_floor_seen_while_something_was_on_its_way_is_the_same_after_a_restart(seed: int) -> None:
+    """Floors, reasons and the account do not depend on when a sync ended."""
+    _stall(seed)
+
+
 @pytest.mark.full(share=2)
 @pytest.mark.timeout(0)
 def test_many_more_histories_of_retention(deadline: float) -> None:
@@ -188,4 +285,5 @@ def test_many_more_histories_of_retention(deadline: float) -> None:
     seed = 1000
     while time.monotonic() < deadline:
         _live(Pair(seed))
+        _stall(seed)
         seed += 1

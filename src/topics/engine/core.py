@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -220,7 +221,7 @@ class Core:
         """
         if not topic.config.ttl_ms and not topic.holds:
             return
-        now_ms, load = self.clock.wall_ms(), self.segments.spans
+        now_ms, load, floor = self.clock.wall_ms(), self.segments.spans, topic.floor
         moved = [EXPIRED] if retention.expire(topic, now_ms, load) else []
         # What holds kept from the caps and have become too old for.
         if topic.holds and retention.evict(topic, load, now_ms=now_ms):
@@ -228,18 +229,24 @@ class Core:
         self.recount(topic)
         if log and topic.durability != "ephemeral" and self.committer.poison is None:
             for state in moved:
-                self.log_floor(topic, state)
+                self._log_floor(topic, state, floor)
 
     def evict(self, topic: Topic) -> None:
         """Lets the caps evict. Replay comes to the same, so nothing is written down."""
         retention.evict(topic, self.segments.spans)
         self.recount(topic)
 
-    def log_floor(self, topic: Topic, state: int) -> None:
-        """Writes down how far records were lost to `state`."""
+    def _log_floor(self, topic: Topic, state: int, first: int) -> None:
+        """Writes down how far records from `first` on were lost to `state`."""
         floor = dict(topic.lost).get(state, 0) + 1
         op = Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
         lane = self.committer.lane_of(topic)
+        if (lane.staged or topic.gated) and topic.account is not None:
+            # The frame stands behind what is on its way and took effect before it: what that would
+            # have removed, for another reason, was lost for this one.
+            parts = topic.account.ranges(first, floor - 1)
+            runs = [seq for low, high, known in parts if known == state for seq in (low, high)]
+            op.payload = array("Q", runs).tobytes()
         if lane.staged or lane.shard.is_dirty:
             self.committer.stage(op)
             return

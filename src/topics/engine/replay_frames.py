@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 import msgspec
@@ -68,6 +69,9 @@ def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     if int(row["flags"]) == RESTART:
         core.forget_keys(topic)
     topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.spans)
+    runs = array("Q", bytes(payload(groups, index)))
+    for first, last in zip(runs[0::2], runs[1::2], strict=True):
+        topic.recall(first, last, int(row["flags"]))
 
 
 def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:

@@ -152,6 +152,19 @@ class Topic:
                 self._pop(block)
         self.settle()
 
+    def recall(self, first: int, last: int, state: int) -> None:
+        """Accounts for seqs below the floor as what they were told to be."""
+        account = self.account
+        assert account is not None
+        last = min(last, account.next - 1)
+        before = {known for _, _, known in account.ranges(first, last)} - {state}
+        if not before:
+            return
+        account.replace(first, last, state)
+        self.lose(state, last)
+        kept = [(s, account.latest(s) if first <= q <= last else q) for s, q in self.lost]
+        self.lost = tuple((s, q) for s, q in kept if q)
+
     def _account_for(self, block: Block, stop: int, state: int, load: Loader) -> None:
         """Moves the records [floor, stop) of the first block into the account."""
         assert self.account is not None
