@@ -54,9 +54,9 @@ MUTANTS = (
     ),
     Mutant(
         "hot segment unlinked before its cold table stands", "engine/relocation.py",
-        "    cold.write(data.fs, data.segments, held.info, flags)\n",
+        "    cold.write(data.fs, data.segments, held.info, flags, spans)\n",
         "    data.fs.unlink(path)\n    data.fs.sync_dir(data.segments)\n"
-        "    cold.write(data.fs, data.segments, held.info, flags)\n"
+        "    cold.write(data.fs, data.segments, held.info, flags, spans)\n"
         "    data.fs.open(path, create=True).close()\n",
         is_quick=False, first="relocation",
     ),

@@ -91,8 +91,7 @@ class AppendFrame(Frame):
             core.committer.apply_resident(topic, self.apply, self.ticket)
             return
         if durability == "disk":
-            pending = topic.bytes_total + topic.pending_bytes
-            self.gated = ceilings.cover(core, topic, stop - 1, pending)
+            self.gated = ceilings.cover(core, topic, stop - 1)
         else:
             self.gated = durability == "fsync"
         self.flags, self.cols = columns_codec.encode(self.columns, times=False, key=self.digest)
@@ -188,8 +187,7 @@ def assign(core: Core, topic: Topic, count: int, size: int, ts: int) -> bool:
     topic.pending_bytes += size
     core.pending_bytes += size
     if topic.durability == "disk":
-        pending = topic.bytes_total + topic.pending_bytes
-        return ceilings.cover(core, topic, topic.next_seq - 1, pending)
+        return ceilings.cover(core, topic, topic.next_seq - 1)
     return topic.durability == "fsync"
 
 

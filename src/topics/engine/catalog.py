@@ -117,9 +117,9 @@ def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> No
             topic.queue.is_logged = False
         # Durable up to here; the next write of class disk promises anew.
         topic.ceiling_seq = topic.head
-        topic.ask_seq = topic.ask_bytes = 0
-        retention.expire(topic, now_ms, core.segments.columns_or_none)
-        core.evict(topic)
+        topic.ask_seq = 0
+        retention.reconfigure(topic, now_ms, core.segments.spans)
+        core.recount(topic)
 
     op = Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
     # So that replay expires and evicts the same, and counts the bytes that no frame has.

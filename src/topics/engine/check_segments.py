@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topics.engine.inventory import Chosen, leftovers
+from topics.engine.inventory import Chosen, leftovers, number_of
 from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
 from topics.storage import flags as flags_of
@@ -39,29 +39,24 @@ def check_segments(checker: Checker, summaries: list[Snapshot]) -> None:
     all_matter = bool(numbers) and not summaries
     names = data.fs.listdir(data.segments)
     if summaries:
-        left = leftovers(data, Chosen(summaries[0], [], numbers))
+        left = leftovers(data, Chosen(summaries[0], [], numbers, summaries[1:]))
         for name in left.spent:
             checker.report.warn(f"seg/{name}", "left_over", "the next start removes it")
         for name in left.unknown:
-            if _number(name) not in needed:
+            if number_of(name) not in needed:
                 checker.report.warn(f"seg/{name}", "unknown_file", "the next start sets it aside")
     elif all_matter:
         checker.report.warn("seg", "unknown_file", "no snapshot says which segments are needed")
     every = [summary.sums() for summary in summaries]
     for name in names:
-        number = _number(name)
+        number = number_of(name)
         if number is not None:
             sums = [each.get(number, []) for each in every]
             _check_one(checker, name, number, sums, matters=all_matter or number in needed)
-    present = {_number(name) for name in names}
+    present = {number_of(name) for name in names}
     for number in sorted(needed - present):
         path = f"seg/{segment.file_name(number)}"
         checker.report.problem(path, "segment_missing", "a snapshot needs it", segment=number)
-
-
-def _number(name: str) -> int | None:
-    number = segment.parse_file_name(name)
-    return cold.parse_file_name(name) if number is None else number
 
 
 def _check_one(

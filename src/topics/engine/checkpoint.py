@@ -97,7 +97,7 @@ def take(core: Core) -> Iterator[None]:
     named = dict(core.segments.live)
     run = Pass(
         positions, core.next_topic_id, core.next_epoch,
-        set(core.segments.live), list(core.segments.garbage),
+        set(core.segments.live), [*core.segments.garbage, *core.tiering.unneeded],
         SnapshotWriter(core.data.fs, core.data.snapshots, core.snapshot_number + 1),
     )  # fmt: skip
     core.abandon = run.abandon
@@ -146,7 +146,7 @@ def capture(topic: Topic) -> TopicRecord:
         # An ephemeral topic's records are not kept: its head is, as a ceiling.
         topic.floor - 1 if is_resident else topic.head,
         topic.floor, topic.last_ts, topic.last_write_ts, topic.bytes_total,
-        topic.head if is_resident else topic.ceiling_seq, topic.ceiling_bytes,
+        topic.head if is_resident else topic.ceiling_seq,
         list(topic.lost), [] if is_resident else list(topic.holes or ()),
         [] if is_resident else ghosts,
         topic.account.dump() if topic.account is not None else None, keys,

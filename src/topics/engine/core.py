@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from topics.engine import background, retention
 from topics.engine.block import Block
 from topics.engine.commit import Committer, Op, Syncer
 from topics.engine.names import Names
+from topics.engine.relocation import Tiering
 from topics.engine.routers import Routers
 from topics.engine.segments import Segments
 from topics.engine.tags import TagIndex
@@ -73,6 +75,7 @@ class Core:
         # Sealed blocks that are still in memory, oldest first.
         self.resident: deque[tuple[Block, int]] = deque()
         self.resident_bytes = 0
+        self.tiering = Tiering(self)
         # Whether sliced work waits for a thread: then more slices now would do nothing.
         self.is_waiting = False
 
@@ -175,15 +178,17 @@ class Core:
             topic.untagged.pop()
             yield
 
-    def index_all_tags(self) -> Iterator[None]:
-        """Enters the tags that recovery left for later, fetching cold blocks beside the caller."""
+    def index_all_tags(self) -> Iterator[bool]:
+        """Enters the tags that recovery left for later; False while a block has to be fetched."""
         for topic in [topic for topic in self.by_id.values() if topic.untagged]:
             while topic.untagged and not topic.dropped:
                 block = topic.untagged[-1]
-                if not block.is_ghost and self.segments.columns_or_none(block) is None:
-                    yield from self.bring(block)
-                next(self.index_tags(topic), None)
-                yield
+                is_here = block.is_ghost or self.segments.holds(block)
+                if is_here:
+                    next(self.index_tags(topic), None)
+                else:
+                    self.tiering.want(block)
+                yield is_here
 
     def bring(self, block: Block) -> Iterator[None]:
         """Fetches a cold block beside the caller; raises what the store raised."""
@@ -228,31 +233,32 @@ class Core:
         """
         if not topic.config.ttl_ms and not topic.holds:
             return
-        now_ms, load = self.clock.wall_ms(), self.segments.columns_or_none
+        now_ms, load, floor = self.clock.wall_ms(), self.segments.spans, topic.floor
         moved = [EXPIRED] if retention.expire(topic, now_ms, load) else []
-        if topic.holds and retention.let_go(topic, now_ms, load):
+        # What holds kept from the caps and have become too old for.
+        if topic.holds and retention.evict(topic, load, now_ms=now_ms):
             moved.append(EVICTED)
         self.recount(topic)
         if log and topic.durability != "ephemeral" and self.committer.poison is None:
             for state in moved:
-                self.log_floor(topic, state)
+                self._log_floor(topic, state, floor)
 
     def evict(self, topic: Topic) -> None:
-        """Lets the caps evict. What depended on an estimate of cold bytes is written down."""
-        moved = retention.evict(topic, self.segments.columns_or_none)
+        """Lets the caps evict. Replay comes to the same, so nothing is written down."""
+        retention.evict(topic, self.segments.spans)
         self.recount(topic)
-        if moved and self.estimates_bytes(topic) and topic.durability != "ephemeral":
-            self.log_floor(topic, EVICTED)
 
-    def estimates_bytes(self, topic: Topic) -> bool:
-        is_asked = bool(topic.config.cap_bytes or topic.holds)
-        return is_asked and self.segments.store is not None
-
-    def log_floor(self, topic: Topic, state: int) -> None:
-        """Writes down how far records were lost to `state`."""
+    def _log_floor(self, topic: Topic, state: int, first: int) -> None:
+        """Writes down how far records from `first` on were lost to `state`."""
         floor = dict(topic.lost).get(state, 0) + 1
         op = Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
         lane = self.committer.lane_of(topic)
+        if (lane.staged or topic.gated) and topic.account is not None:
+            # The frame stands behind what is on its way and took effect before it: what that would
+            # have removed, for another reason, was lost for this one.
+            parts = topic.account.ranges(first, floor - 1)
+            runs = [seq for low, high, known in parts if known == state for seq in (low, high)]
+            op.payload = array("Q", runs).tobytes()
         if lane.staged or lane.shard.is_dirty:
             self.committer.stage(op)
             return

@@ -139,7 +139,7 @@ def apply_delete(core: Core, topic: Topic, frame: DeleteFrame) -> int:
         return 0
     before = topic.live_count
     if frame.before_seq > topic.floor:
-        topic.raise_floor(frame.before_seq, DELETED, core.segments.columns_or_none)
+        topic.raise_floor(frame.before_seq, DELETED, core.segments.spans)
     runs = array("Q", frame.runs)
     for first, last in zip(runs[0::2], runs[1::2], strict=True):
         _kill(core, topic, first, last)
@@ -159,7 +159,7 @@ def _kill(core: Core, topic: Topic, first: int, last: int) -> None:
         stop = min(last, block.stop - 1)
         # All of them first: the runs are found in the flags that the marking changes.
         for start, end in list(block.live_runs(seq - block.first, stop + 1 - block.first)):
-            span = block.span(start, end, core.segments.columns_or_none)
+            span = block.span(start, end, core.segments.spans)
             block.mark_run_dead(start, end)
             block.live_bytes -= span
             topic.live_bytes -= span
@@ -171,6 +171,5 @@ def _kill(core: Core, topic: Topic, first: int, last: int) -> None:
                 block.segment.unflagged.extend(range(at + start, at + end))
         if block.dead_count == block.count:
             topic.release(block)
-            topic.live_bytes -= block.live_bytes
             block.ghost()
         seq = stop + 1

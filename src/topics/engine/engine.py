@@ -237,7 +237,7 @@ class Engine(QueueCalls):
             raise InvalidRequest("from_seq must be from 0 to 2^64 - 1")
         topic = self._topic(name)
         core = self.core
-        if topic.config.ttl_ms or topic.holds or core.estimates_bytes(topic):
+        if topic.config.ttl_ms or topic.holds:
             core.expire(topic)
             core.committer.flush()
         if touch:

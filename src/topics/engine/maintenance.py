@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterator
 from functools import partial
 
 from topics.engine import background, ceilings, forwarding, promotion, relocation
-from topics.engine.block import Block
 from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
@@ -22,21 +21,18 @@ from topics.storage.wal import FULL
 IDLE_MARK_S = 1.0
 TICK_S = 0.05
 FOLD_KEYS = 2000
-STORE_RETRY_S = 1.0
 
 
 class Maintenance:
     def __init__(self, core: Core) -> None:
         self.core = core
-        # What recovery left for later comes first.
-        self._running: Iterator[None] | None = core.index_all_tags()
+        self._running: Iterator[None] | None = None
+        self._indexing = core.index_all_tags()
         self._checkpoint_s = core.clock.monotonic_s()
         self._tick_s = 0.0
         self._synced_s = 0.0
         # What the log had when the last checkpoint began.
         self._logged_bytes = 0
-        # When a router's record is next asked of the cold store.
-        self._store_retry_s = 0.0
 
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
@@ -57,8 +53,10 @@ class Maintenance:
             self._tick(now_s)
         if self._running is None and core.promotions:
             self._running = promotion.slices(core)
+        core.tiering.tend()
         stop_s = now_s + budget_s
-        more = bool(core.routers.dirty) and self._forward(now_s)
+        more = bool(core.routers.dirty) and self._forward()
+        more = self._index(stop_s) or more
         while self._running is not None:
             try:
                 next(self._running)
@@ -74,20 +72,20 @@ class Maintenance:
                 break
         return self._running is not None or bool(core.promotions) or more
 
-    def _forward(self, now_s: float) -> bool:
-        """Forwards for the routers, and fetches what one of them misses when nothing else runs."""
+    def _forward(self) -> bool:
+        """Forwards for the routers; what one of them misses is asked of the cold store."""
         try:
             return forwarding.forward(self.core)
         except ColdMiss as miss:
-            if self._running is None and now_s >= self._store_retry_s:
-                self._running = self._bring(miss.ahead[0])
+            self.core.tiering.want(miss.ahead[0])
             return False
 
-    def _bring(self, block: Block) -> Iterator[None]:
-        # Until it has worked: an outage is told once in a while, not every time.
-        self._store_retry_s = self.core.clock.monotonic_s() + STORE_RETRY_S
-        yield from self.core.bring(block)
-        self._store_retry_s = 0.0
+    def _index(self, stop_s: float) -> bool:
+        """Enters tags that recovery left for later; True when there is more to do at once."""
+        for is_advancing in self._indexing:
+            if not is_advancing or self.core.clock.monotonic_s() >= stop_s:
+                return is_advancing
+        return False
 
     def _failed(self, error: OSError) -> TopicsError:
         """What was under way is abandoned; the log has all of it, so it can begin again later."""
@@ -104,6 +102,8 @@ class Maintenance:
         if isinstance(self._running, Generator):
             self._running.close()
         self._running = None
+        for _ in self.core.tiering.settle():
+            background.pause()
         self.core.abandon()
         promotion.give_up(self.core)
 
@@ -154,7 +154,7 @@ class Maintenance:
             gc.freeze()
 
     def _wants_checkpoint(self, now_s: float) -> bool:
-        """The three seal triggers: bytes, records, age.
+        """The three seal triggers: bytes, records, age. And segments that wait to switch tiers.
 
         The log itself counts half: cursors, leases and deletes may go on for days without a record
         being written, and it must not grow as long.
@@ -164,6 +164,7 @@ class Maintenance:
             core.unsealed_bytes >= settings.seal_bytes
             or self._log_bytes() - self._logged_bytes >= 2 * settings.seal_bytes
             or core.unsealed_records >= settings.seal_records
+            or core.tiering.wants_switch
             or (
                 core.unsealed_records > 0
                 and now_s - self._checkpoint_s >= settings.seal_age_ms / 1000

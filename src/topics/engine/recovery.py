@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topics.engine import origins, rederive, retention
+from topics.engine import origins, rederive
 from topics.engine.commit import Committer, Op, Syncer, ThreadSyncer
 from topics.engine.core import SYSTEM, Core, nothing
-from topics.engine.inventory import load_snapshot
+from topics.engine.inventory import clear_away, load_snapshot
 from topics.engine.replay import Replay
 from topics.engine.topic import Topic
 from topics.errors import StorageError
@@ -32,7 +32,7 @@ from topics.storage.frames import Groups, Mark
 from topics.storage.prefetch import Prefetch
 from topics.storage.wal import Shard, WalStats
 from topics.storage.wal_reader import Timeline
-from topics.types import CRASH, EVICTED, RESTART
+from topics.types import CRASH, RESTART
 
 EPOCH_JUMP = 1 << 20
 # Leases that one generation can give a number to.
@@ -67,7 +67,7 @@ class Recovery:
 
     def steps(self) -> Iterator[float]:
         """Does a bounded piece of work at each step and yields the progress, 0 to 1."""
-        snapshot = load_snapshot(self.core)
+        snapshot, left = load_snapshot(self.core)
         self._check_store()
         yield 0.1
         lines = wal_reader.list_timelines(self.data)
@@ -100,6 +100,7 @@ class Recovery:
             origins.log_moved(self.core, source, seqs)
         self.settle_losses()
         self.finish()
+        clear_away(self.core, left)
         yield 1.0
 
     def _check_store(self) -> None:
@@ -205,31 +206,22 @@ class Recovery:
                 self.core.open_topics[topic.id] = None
 
     def _lose_tail(self, topic: Topic) -> None:
-        missing = topic.ceiling_seq - topic.head
-        if missing <= 0:
-            return
-        # Floors that were seen never go back: room is made for what the lost records would have
-        # pushed out, as if they had all been there.
-        spare = max(topic.ceiling_bytes - topic.bytes_total, 0)
-        load, now_ms = self.core.segments.columns_or_none, self.core.clock.wall_ms()
-        if retention.evict(topic, load, now_ms=now_ms, spare_records=missing, spare_bytes=spare):
-            self._log_floor(topic, EVICTED)
-        self._hole(topic, topic.ceiling_seq, CRASH)
+        # The hole takes no room in the caps: what is durable is not given up for records that are
+        # gone, or that never were.
+        if topic.ceiling_seq > topic.head:
+            self._hole(topic, topic.ceiling_seq, CRASH)
 
     def _lose_resident(self, topic: Topic) -> None:
         if not self._is_clean:
             self.renew_epoch(topic)
         self.core.forget_keys(topic)
         if topic.live_count:
-            topic.raise_floor(topic.head + 1, RESTART, self.core.segments.columns_or_none)
-            self._log_floor(topic, RESTART)
+            topic.raise_floor(topic.head + 1, RESTART, self.core.segments.spans)
+            self.core.committer.stage(
+                Op(topic, frames.FLOOR, nothing, gated=False, floor=topic.floor, flags=RESTART)
+            )
         if topic.ceiling_seq > topic.head:
             self._hole(topic, topic.ceiling_seq, RESTART)
-
-    def _log_floor(self, topic: Topic, state: int) -> None:
-        self.core.committer.stage(
-            Op(topic, frames.FLOOR, nothing, gated=False, floor=topic.floor, flags=state)
-        )
 
     def _hole(self, topic: Topic, last: int, state: int) -> None:
         first = topic.head + 1

@@ -16,9 +16,9 @@ from topics.engine.checkpoint import take
 from topics.engine.core import Core
 from topics.engine.engine import Engine
 from topics.engine.findings import Progress, Report
+from topics.engine.inventory import number_of
 from topics.engine.recovery import EPOCH_JUMP, Recovery
 from topics.engine.salvage import build
-from topics.engine.salvage_segments import number_of
 from topics.engine.salvaged import Base, Salvage
 from topics.engine.segments import Segments
 from topics.errors import CorruptData, FormatMismatch

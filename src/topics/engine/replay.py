@@ -296,7 +296,7 @@ class Replay:
         )
 
     def publish(self, topic: Topic, first: int, columns: Columns) -> None:
-        load = self.core.segments.columns_or_none
+        load = self.core.segments.spans
         count = len(columns.ends)
         self.records += count
         topic.publish(first, columns, self.core.settings.block_bytes)

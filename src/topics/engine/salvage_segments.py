@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from topics.engine.block import Block
 from topics.engine.core import Core
-from topics.engine.inventory import Held, enter_topic, open_segment
+from topics.engine.inventory import Held, enter_topic, number_of, open_segment
 from topics.engine.salvaged import Salvage
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
 from topics.errors import CorruptData, InvalidRequest
-from topics.storage import cold, segment, snapshot
+from topics.storage import segment, snapshot
 from topics.storage.flags import Sum, doubtful, nearest
 from topics.storage.frames import checksum
 from topics.storage.fs import join, opened
@@ -26,11 +26,6 @@ def number_behind_all(core: Core) -> None:
         number = number_of(name)
         if number is not None:
             core.next_segment = max(core.next_segment, number + 1)
-
-
-def number_of(name: str) -> int | None:
-    number = segment.parse_file_name(name)
-    return cold.parse_file_name(name) if number is None else number
 
 
 @dataclass(slots=True)
@@ -121,7 +116,7 @@ def enter_unnamed(found: Salvage) -> None:
         record = TopicRecord(
             topic_id, name, max(row.epoch for row in every), config, version,
             max(row.stop for row in every) - 1, SEQ_BASE, max(row.last_ts for row in every),
-            None, sum(row.payload_bytes for row in every), 0, 0, [], [],
+            None, sum(row.payload_bytes for row in every), 0, [], [],
             [ghost for _, row, dead in bad for ghost in _dead_runs(row, dead)], None, [],
         )  # fmt: skip
         topic = enter_topic(core, record, rows, found.fill)

@@ -29,10 +29,12 @@ from topics.engine.checkpoint import checkpoint, take
 from topics.engine.core import Core
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
+from topics.errors import StoreUnreachable
 from topics.storage import segment, snapshot
 from topics.storage.columns import Columns
 from topics.storage.fs import join
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
+from topics.storage.tiers import Store
 
 
 class Scrubbed(msgspec.Struct):
@@ -65,6 +67,7 @@ def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[N
     yield from checkpoint(core)
     done.segments_removed = len(before.difference(core.data.fs.listdir(core.data.segments)))
     yield from relocation.relocate(core)
+    yield from core.tiering.settle()
     _remove_copies(core, done, keep_aside=keep_aside)
     _remove_stray_objects(core, done)
     yield
@@ -220,6 +223,15 @@ def _remove_stray_objects(core: Core, done: Scrubbed) -> None:
     store = core.segments.store
     if store is None:
         return
+    try:
+        _delete_unused(core, store, done)
+    except OSError as error:
+        raise StoreUnreachable(
+            "the cold store can not be reached: it may hold erased bytes; scrub again"
+        ) from error
+
+
+def _delete_unused(core: Core, store: Store, done: Scrubbed) -> None:
     store.sweep()
     used = {held.number for held in core.segments.live.values() if held.is_cold}
     for name in store.list():
@@ -229,3 +241,4 @@ def _remove_stray_objects(core: Core, done: Scrubbed) -> None:
         elif number not in used:
             store.delete(name)
             done.copies_removed.append(f"cold:{name}")
+    core.tiering.unneeded.clear()

@@ -15,12 +15,14 @@ from topics.errors import CorruptData, StorageError, StoreUnreachable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
-from topics.storage.columns import Columns
+from topics.storage.columns import Columns, Spans
 from topics.storage.fs import File, Fs, join
 from topics.storage.segment import FileBytes, SegmentInfo
 from topics.storage.tiers import Store
 
 OPEN_FILES_MAX = 128
+# Cold blocks whose spans are kept: a cap that evicts asks for those of one block again and again.
+SPANS_MAX = 64
 
 
 class ColdMiss(Exception):
@@ -79,6 +81,7 @@ class Segments:
         self._cache_bytes_max = cache_bytes_max
         self._cache: OrderedDict[int, tuple[Block, Columns]] = OrderedDict()
         self._cache_bytes = 0
+        self._spans: OrderedDict[int, tuple[Block, Spans]] = OrderedDict()
         self._files: OrderedDict[int, File] = OrderedDict()
 
     # -- reading -----------------------------------------------------------------------------
@@ -104,11 +107,32 @@ class Segments:
         self.admit(block, columns)
         return columns
 
-    def columns_or_none(self, block: Block) -> Columns | None:
+    def spans(self, block: Block) -> Spans:
+        """Sizes and times of the records of a block that has bytes, in whatever tier they are."""
         try:
             return self.columns(block)
         except ColdMiss:
-            return None
+            pass
+        known = self._spans.get(id(block))
+        if known is not None:
+            self._spans.move_to_end(id(block))
+            return known[1]
+        segment, row = block.segment, block.row
+        assert segment is not None
+        assert row is not None
+        try:
+            spans = cold_codec.read_spans(self.fs, self.directory, segment.info, row)
+        except OSError as error:
+            raise StorageError(f"segment {segment.number} can not be read: {error}") from error
+        self._spans[id(block)] = (block, spans)
+        if len(self._spans) > SPANS_MAX:
+            self._spans.popitem(last=False)
+        return spans
+
+    def holds(self, block: Block) -> bool:
+        """Whether a block's columns can be had without waiting for the cold store."""
+        is_cold = block.segment is not None and block.segment.is_cold
+        return not is_cold or block.columns is not None or id(block) in self._cache
 
     def columns_waiting(self, block: Block) -> Columns:
         """Like `columns`, but waits for the cold store."""
@@ -147,6 +171,7 @@ class Segments:
             self._cache_bytes -= old.size
 
     def forget(self, block: Block) -> None:
+        self._spans.pop(id(block), None)
         if self._cache.pop(id(block), None) is not None:
             self._cache_bytes -= block.size
 
@@ -183,14 +208,12 @@ class Segments:
             self.garbage.append(segment.number)
 
     def remove(self, number: int) -> None:
-        """Unlinks a segment in every tier; idempotent."""
+        """Unlinks the local files of a segment; idempotent."""
         self.close_file(number)
         for name in (codec.file_name(number), cold_codec.file_name(number)):
             path = join(self.directory, name)
             if self.fs.exists(path):
                 self.fs.unlink(path)
-        if self.store is not None:
-            self.store.delete(codec.file_name(number))
 
     def write_flags(self, segment: Segment, indexes: list[int]) -> None:
         """Writes flags (see flagging.py) and syncs them; may run in another thread."""

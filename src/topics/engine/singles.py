@@ -94,7 +94,7 @@ def _append(
         topic.joining = frame
     frame.records.append(record)
     frame.owners.append(owner)
-    if not is_bounded and not config.cap_bytes:
+    if not is_bounded:
         frame.open_up()
 
 

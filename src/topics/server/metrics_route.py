@@ -182,6 +182,11 @@ class MetricsRoute:
         )
         for name, about, count in counters:
             yield one(f"topics_wal_{name}_total", "counter", about, count)
+        failures = app.engine.core.tiering.failures_total if app.driver.is_ready else 0
+        yield one(
+            "topics_cold_failures_total", "counter", "Calls to the cold store that failed.",
+            failures,
+        )  # fmt: skip
         yield one("topics_wal_queue_depth", "gauge", "Frames on their way to the disk.", depth)
         yield one(
             "topics_wal_queue_depth_peak", "gauge", "The most of them so far.",

@@ -2,12 +2,16 @@
 
 A snapshot is one file, checksummed as a whole, renamed into place. The two newest are kept, with
 all of the log and the segments that the older one needs: one unreadable snapshot costs nothing.
+It counts as unreadable when several reads of it, each from a newly opened file, all failed: what
+goes wrong on the way from the disk once is no damage.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 import xxhash
@@ -24,6 +28,9 @@ MAGIC = b"TOPSNP\x00\x01"
 HEADER = struct.Struct("<8sQQQQQQ")
 LENGTH = struct.Struct("<I")
 BUFFER_BYTES = 256 * 1024
+READS_MAX = 3
+
+T = TypeVar("T")
 
 
 class TopicRecord(msgspec.Struct, array_like=True):
@@ -40,7 +47,6 @@ class TopicRecord(msgspec.Struct, array_like=True):
     last_write_ts: int | None
     bytes_total: int
     ceiling_seq: int
-    ceiling_bytes: int
     lost: list[tuple[int, int]]
     holes: list[tuple[int, int, int]]
     # Runs above the floor whose records are all deleted, bytes gone: (first, last, ts).
@@ -151,6 +157,33 @@ class SnapshotWriter:
 
 def read(fs: Fs, directory: str, number: int) -> tuple[Snapshot, list[TopicRecord]]:
     """The summary and the topics. Raises CorruptData when any byte is wrong."""
+    return _again(lambda: _read(fs, directory, number))
+
+
+def verify(fs: Fs, directory: str, number: int) -> Snapshot:
+    """The summary of a snapshot that is readable as a whole. Raises CorruptData."""
+    return _again(lambda: _verify(fs, directory, number))
+
+
+def _again(read: Callable[[], T]) -> T:
+    for _ in range(READS_MAX - 1):
+        with contextlib.suppress(CorruptData):
+            return read()
+    return read()
+
+
+def _verify(fs: Fs, directory: str, number: int) -> Snapshot:
+    with opened(fs, join(directory, file_name(number)), writable=False) as file:
+        summary, topics_bytes, stored = _read_summary(file, number)
+        seen = xxhash.xxh3_64()
+        for at in range(0, topics_bytes, BUFFER_BYTES):
+            seen.update(file.pread(min(BUFFER_BYTES, topics_bytes - at), SECTOR + at))
+    if seen.intdigest() != stored:
+        raise CorruptData(f"snapshot {number}: topics fail their checksum", snapshot=number)
+    return summary
+
+
+def _read(fs: Fs, directory: str, number: int) -> tuple[Snapshot, list[TopicRecord]]:
     with opened(fs, join(directory, file_name(number)), writable=False) as file:
         summary, topics_bytes, stored = _read_summary(file, number)
         raw = file.pread(topics_bytes, SECTOR)
@@ -163,9 +196,13 @@ def read(fs: Fs, directory: str, number: int) -> tuple[Snapshot, list[TopicRecor
 
 
 def read_summary(fs: Fs, directory: str, number: int) -> Snapshot:
-    """Everything but the topics. Raises CorruptData."""
-    with opened(fs, join(directory, file_name(number)), writable=False) as file:
-        return _read_summary(file, number)[0]
+    """Everything but the topics, which may be damaged. Raises CorruptData."""
+
+    def once() -> Snapshot:
+        with opened(fs, join(directory, file_name(number)), writable=False) as file:
+            return _read_summary(file, number)[0]
+
+    return _again(once)
 
 
 def read_unchecked(fs: Fs, directory: str, number: int) -> list[TopicRecord]:
