@@ -7,7 +7,6 @@ what it forwarded are frames of the destination, in the order of the destination
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from topics.engine.derive import Copying, RouterStamp
 from topics.engine.names import Names
@@ -64,11 +63,6 @@ class Router:
         self.looked_upto = 0
 
     @property
-    def is_moving(self) -> bool:
-        """Whether a map is on its way to the disk."""
-        return self.ahead.step != self.place.step
-
-    @property
     def lag(self) -> int:
         """Source seqs that it has still to look at."""
         return self.source.head - self.place.cursor
@@ -95,7 +89,7 @@ class Router:
 class Source:
     """A topic that routers read from."""
 
-    __slots__ = ("asked", "durable_head", "is_held", "routers")
+    __slots__ = ("asked", "durable_head", "routers")
 
     def __init__(self) -> None:
         self.routers: list[Router] = []
@@ -103,8 +97,6 @@ class Source:
         self.durable_head = 0
         # The place in the log that has to be durable, and the head that it stands for.
         self.asked: tuple[Mark, int] | None = None
-        # While a checkpoint waits for maps that are on their way.
-        self.is_held = False
 
 
 class Routers:
@@ -121,7 +113,8 @@ class Routers:
         self.dirty: dict[int, None] = {}
         # How often a copy in a cycle was forwarded before: by topic, by seq.
         self.hops: dict[int, dict[int, int]] = {}
-        # What recovery has found so far, by id, and the segments that its snapshot names.
+        # What recovery has found so far, by id: what they were, which of them ended, and the
+        # segments that its snapshot names.
         self.recovered: dict[int, RouterFrame] = {}
         self.ended: set[int] = set()
         self.segments: list[Segment] = []
@@ -255,21 +248,3 @@ class Routers:
             if behind in ring:
                 return [topic]
             ring.append(behind)
-
-    def sources_first(self, topics: list[Topic]) -> Iterator[list[Topic]]:
-        """The topics, each behind those that feed it; a cycle comes at once."""
-        done: set[int] = set()
-        for topic in topics:
-            chain = [self.ring(topic)]
-            while True:
-                feeding = [r.source for t in chain[-1] for r in self.into_topic(t)]
-                own = {t.id for t in chain[-1]}
-                behind = [t for t in feeding if t.id not in own and t.id not in done]
-                if not behind:
-                    break
-                chain.append(self.ring(behind[0]))
-            for ring in reversed(chain):
-                fresh = [t for t in ring if t.id not in done]
-                done.update(t.id for t in fresh)
-                if fresh:
-                    yield fresh

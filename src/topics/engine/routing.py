@@ -43,12 +43,6 @@ def read_input(given: Given) -> RouterInput:
     return asked
 
 
-def is_new_edge(core: Core, name: str, given: Given) -> bool:
-    """Whether a put would make a router where there was none between these topics."""
-    asked, before = read_input(given), core.routers.by_name.get(name)
-    return before is None or (before.source.name, before.dest.name) != (asked.source, asked.dest)
-
-
 def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
     """Creates or changes a router: (router, created, ticket). When it raises, nothing happened."""
     check_router_name(name)
@@ -70,7 +64,7 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
     core.routers.check(name, options, by_name.get(options.source), by_name.get(options.dest))
     if options.dest not in by_name and not asked.create_dest:
         raise TopicNotFound(f'topic "{options.dest}" does not exist', topic=options.dest)
-    if before is not None and not is_new_edge(core, name, asked):
+    if before is not None and _is_between(before, asked):
         _change(core, before, options, ticket)
         return before, False, ticket
     _check_topics(core, options)
@@ -82,7 +76,7 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
     core.routers.enter(router)
 
     def apply() -> None:
-        # Its frames need no end of their own: of two with one name the younger one counts.
+        # It needs no frame for its end: of those with one name only the youngest counts.
         if before is not None:
             core.routers.forget(before)
 
@@ -94,6 +88,10 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
 
     _log(core, router, ticket, apply, undo)
     return router, before is None, ticket
+
+
+def _is_between(router: Router, asked: RouterInput) -> bool:
+    return (router.source.name, router.dest.name) == (asked.source, asked.dest)
 
 
 def _create(
