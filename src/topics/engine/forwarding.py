@@ -98,7 +98,8 @@ def _forward_one(core: Core, router: Router, upto: int) -> bool:
         return False
     router.backoff_s, router.blocked = 0.0, ""
     if found.cursor == router.ahead.cursor:
-        return True
+        # There is more to look through, or it waits for what is on its way.
+        return router.looked_upto < min(router.look_upto, dest.head)
     _stage(core, router, found, ts)
     return router.ahead.cursor < upto
 

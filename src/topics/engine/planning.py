@@ -222,14 +222,16 @@ def _runs(indexes: list[int], base: int) -> Iterator[tuple[int, int]]:
 def _knows_enough(core: Core, router: Router) -> bool:
     """Looks through a bounded part of the destination for copies that are there already.
 
-    False while there is more of it: nothing is forwarded before that. A router that is not
-    exactly-once, or is so no longer, has nothing to look for.
+    False while there is more of it, or some of it is on its way: nothing is forwarded before that.
+    A router that is not exactly-once, or is so no longer, has nothing to look for.
     """
     dest, stamp = router.dest, router.stamp
     if stamp is None or router.ahead.cursor >= router.known_upto:
         return True
+    # What was on its way may have been refused by a full disk, and its seqs taken back.
+    upto = min(router.look_upto, dest.next_seq - 1)
     looks = RECORDS_MAX
-    for low, high, state in dest.states(router.looked_upto + 1, dest.head):
+    for low, high, state in dest.states(router.looked_upto + 1, min(upto, dest.head)):
         if looks <= 0 or state == UNASSIGNED:
             break
         if state == LIVE:
@@ -237,7 +239,7 @@ def _knows_enough(core: Core, router: Router) -> bool:
             looks -= high - low + 1
             _note_known(core, router, stamp, low, high)
         router.looked_upto = high
-    return router.looked_upto >= dest.head
+    return router.looked_upto >= upto
 
 
 def _note_known(core: Core, router: Router, stamp: RouterStamp, low: int, high: int) -> None:

@@ -37,7 +37,7 @@ class Router:
 
     __slots__ = (
         "ahead", "backoff_s", "blocked", "created_ts", "dest", "id", "known", "known_upto",
-        "looked_upto", "name", "options", "place", "retry_s", "source", "version",
+        "look_upto", "looked_upto", "name", "options", "place", "retry_s", "source", "version",
     )  # fmt: skip
 
     def __init__(
@@ -56,11 +56,14 @@ class Router:
         self.backoff_s = 0.0
         # The code of what keeps it from forwarding; empty while nothing does.
         self.blocked = ""
-        # For an exactly-once router that starts over: source seqs up to `known_upto` may be in the
-        # destination already; `known` has those found so far, up to the seq `looked_upto` there.
+        # For a router that starts over, while it is exactly-once: source seqs up to `known_upto`
+        # may be in the destination already, in front of `look_upto` there, where maps of an
+        # earlier router of the name may have been on their way. `known` has those that were found
+        # so far, up to `looked_upto`.
         self.known: set[int] = set()
         self.known_upto = 0
         self.looked_upto = 0
+        self.look_upto = dest.next_seq - 1
 
     @property
     def lag(self) -> int:

@@ -13,7 +13,7 @@ from topics.engine.deletes import parse_match
 from topics.engine.router_frames import Guarantee, Place, RouterOptions
 from topics.engine.routers import Router, check_router_name
 from topics.engine.topic import Topic
-from topics.errors import InvalidRequest, Throttled, TopicNotFound
+from topics.errors import DiskFull, InvalidRequest, Throttled, TopicNotFound
 from topics.storage import frames
 from topics.types import U64, U64_MAX, TopicConfig, check_name, convert
 
@@ -69,7 +69,9 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
         return before, False, ticket
     _check_topics(core, options)
     core.route_log()
-    source, dest = _topic(core, options.source), _topic(core, options.dest)
+    source = _lasting(core, _topic(core, options.source))
+    dest = _topic(core, options.dest)
+    before = core.routers.by_name.get(name)
     router = _create(core, name, asked, options, source, dest)
     if before is not None:
         core.routers.leave(before)
@@ -101,8 +103,8 @@ def _create(
     router.created_ts = core.clock.wall_ms()
     start = source.head if asked.from_seq is None else min(asked.from_seq, source.head)
     router.place = router.ahead = Place(start)
-    if options.guarantee == "exactly_once" and start < source.head:
-        router.known_upto = source.head
+    # Whatever it guarantees now: it may become exactly-once while it catches up.
+    router.known_upto = source.head if start < source.head else 0
     return router
 
 
@@ -150,6 +152,19 @@ def _check_topics(core: Core, options: RouterOptions) -> None:
 def _topic(core: Core, name: str) -> Topic:
     topic = core.by_name.get(name)
     return topic if topic is not None else catalog.create(core, name, TopicConfig(), None)[0]
+
+
+def _lasting(core: Core, source: Topic) -> Topic:
+    """Waits for a source that is on its way to the disk.
+
+    It may be in another shard than the router, which is acknowledged only with a source that a
+    crash does not take.
+    """
+    if source.gated:
+        core.committer.sync()
+    if source.dropped:
+        raise DiskFull(f'no space left on the device for topic "{source.name}"; nothing changed')
+    return source
 
 
 def _log(
