@@ -31,8 +31,8 @@ EDGES = ("ab", "bc", "cd", "ab", "bc", "cd", "ac", "bd", "da")
 CLASSES = ("fsync", "fsync", "fsync", "disk", "disk", "memory", "ephemeral")
 ENDINGS: tuple[Ending, ...] = ("clean", "kill", "crash")
 STEPS = {
-    "write": 20, "forward": 22, "sync": 12, "slice": 16, "checkpoint": 3, "drop": 3, "put": 4,
-    "route": 6, "unroute": 2, "change": 3, "delete": 6, "advance": 2, "restart": 3,
+    "write": 20, "forward": 20, "sync": 9, "slice": 14, "checkpoint": 4, "drop": 4, "put": 4,
+    "route": 6, "unroute": 3, "change": 3, "delete": 7, "advance": 2, "restart": 4,
 }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ class RouterHistory:
 
     def run(self, length: int) -> None:
         names, weights = list(STEPS), list(STEPS.values())
-        for name in self.drawn.sample(TOPICS, self.drawn.choice((2, 4, 4))):
+        for name in self.drawn.sample(TOPICS, self.drawn.choice((0, 2, 4, 4))):
             self.put(name)
         for _ in range(length):
             getattr(self, self.drawn.choices(names, weights)[0])()
@@ -85,11 +85,17 @@ class RouterHistory:
         self.model.note(self.engine)
 
     def _some(self) -> str | None:
-        there = self.engine.list_topics()
+        """A topic that is there; most of the time one with something on its way to or from it."""
+        core = self.engine.core
+        there = list(core.by_name)
+        moving = [r for r in core.routers.by_name.values() if r.ahead.step != r.place.step]
+        busy = [r.source.name for r in moving] + [n for n in there if core.by_name[n].gated]
+        if busy and self.drawn.random() < 0.7:
+            return self.drawn.choice(busy)
         return self.drawn.choice(there) if there else None
 
     def write(self) -> None:
-        name = self.drawn.choice(TOPICS)
+        name = (self.drawn.random() < 0.3 and self._some()) or self.drawn.choice(TOPICS)
         count = self.drawn.choice((1, 1, 2, 5))
         numbers = range(self.serial + 1, self.serial + count + 1)
         self.serial += count
@@ -212,7 +218,8 @@ class RouterHistory:
         self.engine.poll()
 
     def slice(self) -> None:
-        self.engine.maintain(0)
+        for _ in range(self.drawn.choice((1, 1, 2, 6, 25))):
+            self.engine.maintain(0)
 
     def checkpoint(self) -> None:
         maintenance = self.engine._maintenance

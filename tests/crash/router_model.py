@@ -190,7 +190,11 @@ class RouterModel:
             dest.may_repeat = True
             route.source, route.dest, route.start = source, dest, cursor
         elif cursor < route.cursor:
-            may_go_back = ending == "crash" and dest.durability != "fsync"
+            # What was passed over is passed over again; what was copied may be lost with its copy.
+            copied = {number for number, _ in dest.seen.values()}
+            again = [source.seen.get(seq) for seq in range(cursor + 1, route.cursor + 1)]
+            is_empty = not any(item is not None and item[0] in copied for item in again)
+            may_go_back = ending == "crash" and (is_empty or dest.durability != "fsync")
             require(may_go_back, f"{route.name}: went back from {route.cursor} to {cursor}")
             dest.may_repeat = True
         route.cursor = cursor

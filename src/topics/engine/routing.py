@@ -50,7 +50,8 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
     options = _options(asked)
     ticket = Ticket()
     before = core.routers.by_name.get(name)
-    if before is not None and before.options == options:
+    # While something of its destination is on its way to the disk, so may the router be.
+    if before is not None and before.options == options and not before.dest.gated:
         ticket.resolve(None)
         return before, False, ticket
     limit = core.settings.max_routers
