@@ -46,9 +46,8 @@ class RouterHistory:
             SETTINGS, wal_shards=1 + seed % 2, seal_records=self.drawn.choice((8, 10_000)),
             own_segment_bytes=self.drawn.choice((1, 1024)), **cold,
         )  # fmt: skip
-        # In a cycle a copy may come back to where it was written when the process ends.
         self.has_cycles = seed % 5 == 0
-        self.model = RouterModel()
+        self.model = RouterModel(has_cycles=self.has_cycles)
         self.asked: list[tuple[Ticket, Callable[[], None]]] = []
         self.serial = 0
         self._open()
@@ -79,9 +78,6 @@ class RouterHistory:
                 answered()
             else:
                 raise Violation(f"refused: {ticket.error}")
-        if self.has_cycles:
-            for topic in self.model.topics.values():
-                topic.may_repeat = True
         self.model.note(self.engine)
 
     def _some(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 from typing import Any
 
@@ -306,6 +307,27 @@ def test_a_place_goes_back_with_its_source_for_good(world: World, written: int) 
     world.clock.advance(5000)
     settle(engine)
     assert explained(engine, "d") == ((1, 5, "deleted"), (6, 5 + written, "source_trim"))
+
+
+@pytest.mark.parametrize("ring", ["ab", "abc"])
+def test_a_loss_is_told_once_in_every_topic_of_a_cycle(world: World, ring: str) -> None:
+    """Like a record: it does not go round for ever."""
+    engine = world.engine
+    engine.put_topic("a", {"cap_records": 2, "durability": "fsync"})
+    for source, dest in zip(ring, ring[1:] + ring[0], strict=True):
+        route(engine, source, dest, allow_cycle=True)
+    first = engine.router("a->b")
+    first.retry_s = math.inf
+    write(engine, "a", 1)
+    write(engine, "a", 2, 3, 4)
+    first.retry_s = 0.0
+    for _ in range(5):
+        settle(engine)
+    assert explained(engine, "a") == ((1, 2, "evicted"), (3, 4, "live"))
+    for name in ring[1:]:
+        assert explained(engine, name) == ((1, 2, "source_trim"), (3, 4, "live"))
+    routers = engine.core.routers
+    assert not any(routers.hole_hops.get(topic) for topic in routers.sources)
 
 
 # -- the cold store ------------------------------------------------------------------------------

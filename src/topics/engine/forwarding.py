@@ -17,7 +17,7 @@ from __future__ import annotations
 from topics.engine import append, router_frames
 from topics.engine.commit import Frame
 from topics.engine.core import Core
-from topics.engine.planning import Piece, Plan, plan
+from topics.engine.planning import Piece, Plan, hole_runs, plan
 from topics.engine.router_frames import MapFrame, Place
 from topics.engine.routers import Router, Source
 from topics.engine.segments import ColdMiss
@@ -236,20 +236,28 @@ def _note_hops(core: Core, router: Router, found: Plan, first: int) -> None:
     """Counts how far each copy has come, for topics in a cycle only."""
     if len(core.routers.ring(router.dest)) == 1:
         return
-    behind = core.routers.hops.get(router.source.id, {})
-    counts = core.routers.hops.setdefault(router.dest.id, {})
+    routers, source = core.routers, router.source
+    behind = routers.hops.get(source.id, {})
+    counts = routers.hops.setdefault(router.dest.id, {})
+    holes = routers.hole_hops.setdefault(router.dest.id, [])
     for state, low, high in found.runs:
         if state == LIVE:
             for seq in range(low, high + 1):
                 counts[first + seq - low] = behind.get(seq, 0) + 1
+        else:
+            [(*_, hops)] = hole_runs(core, source, low, high)
+            holes.append((first, first + high - low, hops + 1))
         first += high - low + 1
 
 
 def _forget_hops(core: Core, source: Topic) -> None:
     """What every router is past needs no count any more."""
-    counts = core.routers.hops.get(source.id)
+    counts = core.routers.hops.get(source.id, {})
     routers = core.routers.from_topic(source)
-    if counts and routers:
+    holes = core.routers.hole_hops.get(source.id)
+    if (counts or holes) and routers:
         passed = min(router.place.cursor for router in routers)
         for seq in [seq for seq in counts if seq <= passed]:
             del counts[seq]
+        if holes:
+            holes[:] = [hole for hole in holes if hole[1] > passed]

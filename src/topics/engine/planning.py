@@ -83,11 +83,32 @@ def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
                 return found
             continue
         if state != DELETED:
-            found.runs.append((SOURCE_TRIM, low, high))
-            found.pieces.append((high - low + 1, None))
-            found.count += high - low + 1
+            _tell(core, router, found, low, high)
         found.cursor = high
     return found
+
+
+def _tell(core: Core, router: Router, found: Plan, low: int, high: int) -> None:
+    """Adds what could not be copied, but for what has been told all the way round a cycle."""
+    hops_max = _hops_max(core, router)
+    for first, last, hops in hole_runs(core, router.source, low, high):
+        if hops < hops_max:
+            found.runs.append((SOURCE_TRIM, first, last))
+            found.pieces.append((last - first + 1, None))
+            found.count += last - first + 1
+
+
+def hole_runs(core: Core, topic: Topic, low: int, high: int) -> Iterator[tuple[int, int, int]]:
+    """The seqs [low, high], which are gone, in runs with how often each was told before."""
+    for first, last, hops in core.routers.hole_hops.get(topic.id, ()):
+        if first > high or last < low:
+            continue
+        if first > low:
+            yield low, first - 1, 0
+        yield max(low, first), min(high, last), hops
+        low = last + 1
+    if low <= high:
+        yield low, high, 0
 
 
 def _at_least_one(found: Plan, router: Router) -> Plan:
@@ -198,12 +219,16 @@ class _Taken:
 
 
 def _taken(core: Core, router: Router) -> _Taken:
+    hops = core.routers.hops.get(router.source.id, {})
+    return _Taken(router.known, hops, _hops_max(core, router))
+
+
+def _hops_max(core: Core, router: Router) -> int:
     ring = core.routers.ring(router.source)
-    hops_max = UNBOUNDED
     if any(topic is router.dest for topic in ring):
         # A copy goes to every other topic of the cycle and not back to where it was written.
-        hops_max = len(ring) - 1
-    return _Taken(router.known, core.routers.hops.get(router.source.id, {}), hops_max)
+        return len(ring) - 1
+    return UNBOUNDED
 
 
 def _runs(indexes: list[int], base: int) -> Iterator[tuple[int, int]]:

@@ -114,8 +114,10 @@ class Routers:
         self._into: dict[int, list[Router]] = {}
         # Sources with something to forward.
         self.dirty: dict[int, None] = {}
-        # How often a copy in a cycle was forwarded before: by topic, by seq.
+        # How often a copy in a cycle was forwarded before: by topic, by seq. So it is for what is
+        # told as lost, in ranges (first, last, hops).
         self.hops: dict[int, dict[int, int]] = {}
+        self.hole_hops: dict[int, list[tuple[int, int, int]]] = {}
         # What recovery has found so far, by id: what they were, which of them ended, and the
         # segments that its snapshot names.
         self.recovered: dict[int, RouterFrame] = {}
@@ -160,14 +162,18 @@ class Routers:
             into.remove(router)
         if not into:
             self._into.pop(router.dest.id, None)
-            self.hops.pop(router.dest.id, None)
+            self._forget_hops(router.dest)
 
     def drop(self, topic: Topic) -> None:
         """A router referencing a topic that is gone can not exist."""
         for router in [*self.touching(topic), *self.kept_for(topic)]:
             self.leave(router)
             self.forget(router)
+        self._forget_hops(topic)
+
+    def _forget_hops(self, topic: Topic) -> None:
         self.hops.pop(topic.id, None)
+        self.hole_hops.pop(topic.id, None)
 
     def from_topic(self, topic: Topic) -> list[Router]:
         source = self.sources.get(topic.id)
