@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,10 +45,12 @@ def settle(engine: Engine) -> None:
 @contextlib.contextmanager
 def held(engine: Engine, topic: str) -> Iterator[None]:
     """Nothing is forwarded from the topic meanwhile."""
-    source = engine.core.routers.sources[engine.core.by_name[topic].id]
-    source.is_held = True
+    routers = list(engine.core.routers.from_topic(engine.core.by_name[topic]))
+    for router in routers:
+        router.retry_s = math.inf
     yield
-    source.is_held = False
+    for router in routers:
+        router.retry_s = 0.0
 
 
 def read(engine: Engine, topic: str) -> list[Record]:

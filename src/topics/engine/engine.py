@@ -96,11 +96,12 @@ class Engine(QueueCalls):
 
     def submit_router(self, name: str, router: routing.Given) -> tuple[Router, bool, Ticket]:
         self._check_writable()
-        if routing.is_new_edge(self.core, name, router):
-            # A checkpoint under way may have captured the two in the wrong order.
-            self._guard(self._maintenance.finish_checkpoint)
-            self.finish_recovery()
-        return routing.put(self.core, name, router)
+        asked = routing.read_input(router)
+        for topic in (asked.source, asked.dest):
+            if topic in self.core.by_name:
+                # Where it starts is judged by the head.
+                self._topic(topic)
+        return routing.put(self.core, name, asked)
 
     def router(self, name: str) -> Router:
         self._check_open()

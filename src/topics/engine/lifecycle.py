@@ -118,11 +118,14 @@ class Lifecycle:
 
     def finish_recovery(self) -> None:
         """Brings back the topics of class memory that were left for after readiness."""
-        while self.is_recovering:
-            self.recover_one()
+        self._recover_rest()
         if self.core.settings.gc_freeze:
             gc.collect()
             gc.freeze()
+
+    def _recover_rest(self) -> None:
+        while self.is_recovering:
+            self.recover_one()
 
     def _finish_topic(self, topic_id: int) -> None:
         self._recovery.replay.finish_deferred(topic_id)
@@ -197,6 +200,10 @@ class Lifecycle:
 
     def maintain(self, budget_s: float = SLICE_S) -> bool:
         """A slice of background work; True when there is more to do at once."""
+        if self.is_recovering:
+            # A checkpoint would take what is still to come for what is not there.
+            self.recover_one()
+            return True
         more = False
 
         def run() -> None:
@@ -222,10 +229,12 @@ class Lifecycle:
 
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
+        self._recover_rest()
         self._guard(self._maintenance.checkpoint_now)
 
     def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
         """Erases from the disk what was deleted, evicted or expired so far."""
+        self._recover_rest()
         done = Scrubbed()
         work = scrub(self.core, done, keep_aside=keep_aside)
         self._guard(lambda: self._maintenance.finish(work))

@@ -40,10 +40,6 @@ class Maintenance:
         waits = self._running is not None or bool(core.routers.dirty or core.promotions)
         return waits or core.clock.monotonic_s() - self._tick_s >= TICK_S
 
-    def finish_checkpoint(self) -> None:
-        """Ends what is under way, so that nothing new comes between its parts."""
-        self._drain()
-
     def run(self, budget_s: float) -> bool:
         """Works for about `budget_s`; True when there is more to do at once."""
         core = self.core
@@ -51,12 +47,17 @@ class Maintenance:
         if now_s - self._tick_s >= TICK_S:
             self._tick_s = now_s
             self._tick(now_s)
-        if self._running is None and core.promotions:
-            self._running = promotion.slices(core)
-        core.tiering.tend()
         stop_s = now_s + budget_s
         more = bool(core.routers.dirty) and self._forward()
         more = self._index(stop_s) or more
+        return self._work(stop_s) or more
+
+    def _work(self, stop_s: float) -> bool:
+        """Goes on with what is under way; True when that has not come to its end."""
+        core = self.core
+        if self._running is None and core.promotions:
+            self._running = promotion.slices(core)
+        core.tiering.tend()
         while self._running is not None:
             try:
                 next(self._running)
@@ -70,7 +71,7 @@ class Maintenance:
                 raise
             if core.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
-        return self._running is not None or bool(core.promotions) or more
+        return self._running is not None or bool(core.promotions)
 
     def _forward(self) -> bool:
         """Forwards for the routers; what one of them misses is asked of the cold store."""
@@ -120,7 +121,8 @@ class Maintenance:
         self._drain()
 
     def _drain(self) -> None:
-        while self.run(1.0):
+        # Routers have their turns in `run`: a backlog of theirs is nothing to wait for.
+        while self._work(self.core.clock.monotonic_s() + 1.0):
             background.pause()
 
     def _begin_checkpoint(self) -> None:
@@ -130,8 +132,9 @@ class Maintenance:
         self._running = self._checkpoint_then_relocate()
 
     def _checkpoint_then_relocate(self) -> Iterator[None]:
-        yield from checkpoint(self.core)
-        yield from relocation.relocate(self.core)
+        with self.core.sealing():
+            yield from checkpoint(self.core)
+            yield from relocation.relocate(self.core)
 
     def _tick(self, now_s: float) -> None:
         core, settings = self.core, self.core.settings

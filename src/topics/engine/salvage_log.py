@@ -68,17 +68,12 @@ class SalvageReplay(Replay):
         if topic is None or topic_id not in self.found.nameless:
             super().create(topic_id, topic, frame)
             return
-        other = self.core.by_name.get(frame.name)
-        if other is not None and other.id > topic_id:
-            self.core.leave(topic)
-            return
-        if other is not None and other is not topic:
-            self.core.leave(other)
-        del self.core.by_name[topic.name]
+        if self.core.by_name.get(topic.name) is topic:
+            del self.core.by_name[topic.name]
         topic.name, topic.config, topic.config_version = frame.name, frame.config, 1
         topic.queue = Queue() if frame.config.type == "queue" else None
         topic.epoch = max(topic.epoch, frame.epoch)
-        self.core.enter(topic)
+        self.name(topic)
 
     def lost(self, dest: Topic, _source_id: int, _seq: int, /) -> None:
         at = dest.head + 1

@@ -57,6 +57,16 @@ def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[N
     """A scrub in slices, which fills `done`. `keep_aside` leaves broken/ and quarantine/."""
     for topic in list(core.by_id.values()):
         core.expire(topic)
+    with core.sealing():
+        yield from _rewritten(core, done)
+        yield from relocation.relocate(core)
+    yield from core.tiering.settle()
+    _remove_copies(core, done, keep_aside=keep_aside)
+    _remove_stray_objects(core, done)
+    yield
+
+
+def _rewritten(core: Core, done: Scrubbed) -> Iterator[None]:
     yield from take(core)
     for held, blocks in _segments_in_use(core):
         if held.number in core.segments.live and _is_dirty(core, held, blocks):
@@ -66,11 +76,6 @@ def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[N
     yield from checkpoint(core)
     yield from checkpoint(core)
     done.segments_removed = len(before.difference(core.data.fs.listdir(core.data.segments)))
-    yield from relocation.relocate(core)
-    yield from core.tiering.settle()
-    _remove_copies(core, done, keep_aside=keep_aside)
-    _remove_stray_objects(core, done)
-    yield
 
 
 def _segments_in_use(core: Core) -> list[tuple[Segment, list[Owned]]]:
