@@ -59,7 +59,9 @@ def _print(path: str, done: Repaired) -> None:
         typer.echo(f"… and {len(lines) - LINES_MAX} more; see --json")
     if done.frames_lost != 0:
         count = "an unknown number of" if done.frames_lost is None else done.frames_lost
-        typer.echo(f"{count} frames of the log are missing, with any deletes among them")
+        typer.echo(f"{count} frames of the log are missing, with any deletes and topics among them")
+    if done.topics_vanished:
+        typer.echo(f"{done.topics_vanished} topics are gone altogether, or more; nobody has a name")
     if done.applied:
         typer.echo(
             f"{path}: repaired; {seqs} seqs are recorded as lost; "

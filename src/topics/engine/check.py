@@ -19,15 +19,19 @@ from topics.engine.replay import Replay
 from topics.engine.segments import Segments
 from topics.errors import CorruptData, FormatMismatch, StorageError
 from topics.settings import Settings
-from topics.storage import frames, snapshot, wal, wal_reader
+from topics.storage import frames, marks, snapshot, wal, wal_reader
 from topics.storage.datadir import DataDir
-from topics.storage.fs import Fs, join, opened, read_all
+from topics.storage.fs import Fs, join, opened
+from topics.storage.marks import Known
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.snapshot import Snapshot
 from topics.storage.tiers import Store
 from topics.storage.wal_reader import LogFile, Timeline
 
-ROOT_NAMES = frozenset(["FORMAT", "LOCK", "POISONED", "wal", "seg", "snap", "broken", "quarantine"])
+ROOT_NAMES = frozenset(
+    ["FORMAT", "LOCK", "MARKS", "POISONED", "wal", "seg", "snap", "broken", "quarantine"]
+)
+SPARE = "of a start that never became ready; the next start removes it"
 
 
 def check(
@@ -150,31 +154,52 @@ class Checker:
 
     def _log(self, summaries: list[Snapshot]) -> None:
         lines = wal_reader.list_timelines(self.data)
+        known = self._marks(lines)
         base = summaries[0] if summaries else None
         try:
-            wanted = wal_reader.wanted(base, lines)
+            wanted = wal_reader.wanted(base, lines, known)
         except CorruptData as error:
             self.report.problem("wal", "log_missing", error.message)
             self._can_not_fold(CorruptData("the log is not whole"))
             wanted = [(line, line.files[0].number) for line in lines]
+        for line in lines:
+            if wal_reader.is_spare(line, known):
+                for log_file in line.files:
+                    self.report.warn(self.short(log_file.path), "left_over", SPARE)
+        lines = [line for line in lines if not wal_reader.is_spare(line, known)]
         first_wanted = {(line.generation, line.shard): first for line, first in wanted}
         for line in lines:
             first = first_wanted.get((line.generation, line.shard))
             for log_file in line.files:
                 if first is None or log_file.number < first:
                     self._spent(log_file, summaries)
-        self._fallback(lines, summaries)
+        self._fallback(lines, summaries, known)
         replay = Replay(self.core, is_routed=wal_reader.is_routed(self.data, wanted))
         for line, first in wanted:
             self._timeline(line, first, replay)
         if self._folds:
             self._topics(replay)
 
-    def _fallback(self, lines: list[Timeline], summaries: list[Snapshot]) -> None:
+    def _marks(self, lines: list[Timeline]) -> Known:
+        """What MARKS says, or nothing that anything could be held against."""
+        known = Known(max((x.generation for x in lines), default=0), is_ready=True)
+        try:
+            found = marks.read(self.data.fs, self.data.root)
+            self.read(self._size(join(self.data.root, marks.NAME)))
+            found.require_undoubted(self.data.fs.boot_id())
+        except CorruptData as error:
+            self.report.problem(marks.NAME, "marks_damaged", error.message)
+            self._can_not_fold(CorruptData("nobody can say how far the log goes"))
+            return known
+        for what in found.damage:
+            self.report.warn(marks.NAME, "marks_damaged", f"{what}; the rest is enough")
+        return found
+
+    def _fallback(self, lines: list[Timeline], summaries: list[Snapshot], known: Known) -> None:
         """The older snapshot is only of use with the log that it needs."""
         for older in summaries[1:]:
             try:
-                wal_reader.wanted(older, lines)
+                wal_reader.wanted(older, lines, known)
             except CorruptData as error:
                 self.report.problem("wal", "log_missing", f"{error.message} (older snapshot)")
 
@@ -188,7 +213,7 @@ class Checker:
             )
             for s in summaries[1:]
         )
-        raw = read_all(self.data.fs, log_file.path)
+        raw = wal_reader.read_log(self.data.fs, log_file.path, is_strict=False)
         self.read(len(raw))
         shown = self.short(log_file.path)
         header = wal_reader.header_of(raw, log_file)
@@ -207,14 +232,19 @@ class Checker:
 
     def _timeline(self, line: Timeline, first: int, replay: Replay) -> None:
         def read(path: str) -> bytes:
-            raw = read_all(self.data.fs, path)
+            raw = wal_reader.read_log(self.data.fs, path)
             self.read(len(raw))
             return raw
 
-        for groups in wal_reader.read_timeline(self.data, line, first_number=first, read=read):
-            self._count(len(groups.starts), len(groups.frames))
-            if self._folds:
-                self._fold(replay, groups, line)
+        try:
+            for groups in wal_reader.read_timeline(self.data, line, first_number=first, read=read):
+                self._count(len(groups.starts), len(groups.frames))
+                if self._folds:
+                    self._fold(replay, groups, line)
+        except CorruptData as error:
+            path = self.short(str(error.detail["path"]))
+            self.report.problem(path, "log_corrupt", error.message)
+            self._can_not_fold(CorruptData("the log is damaged"))
         if line.damage is None:
             return
         shown, at = self.short(line.damage.path), line.damage.offset

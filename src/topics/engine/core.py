@@ -20,6 +20,7 @@ from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
+from topics.storage.marks import Marks
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Core:
         self.settings = settings
         self.segments = segments
         self.committer: Committer
+        self.marks: Marks
         self.syncer: Syncer
         self.generation = 0
         # Removes the unfinished files of a checkpoint that is given up.
@@ -93,6 +95,12 @@ class Core:
                 background.pause()
         job.result()
         yield
+
+    def settle_marks(self) -> None:
+        """Makes MARKS durable now; a failure is one of the log."""
+        shard = self.committer.lanes[0].shard
+        shard.settle()
+        self.committer.poll()
 
     # -- topics ------------------------------------------------------------------------------
 

@@ -144,6 +144,7 @@ class Lifecycle:
             core.syncer.close()
             for lane in core.committer.lanes:
                 lane.shard.close()
+            core.marks.close()
             core.segments.close()
             self._lock.release()
 
@@ -165,6 +166,7 @@ class Lifecycle:
         for lane in core.committer.lanes:
             core.syncer.wait(lane.shard, lane.shard.position)
         core.committer.poll()
+        core.settle_marks()
 
     def __enter__(self) -> Self:
         return self

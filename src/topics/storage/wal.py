@@ -4,8 +4,8 @@ Promises:
 
 - `Shard.write` returns after the group's bytes are in the page cache: a killed process loses
   nothing that was written. It raises DiskFull with the log as it was, or Poisoned.
-- `Shard.sync` makes durable everything written before it was called, in file order. It may run in
-  a thread of its own, beside writes.
+- `Shard.sync` makes durable everything written before it was called, in file order, and enters how
+  far that is in MARKS before anybody can see it. It may run in a thread of its own, beside writes.
 - After any failed sync nothing more is written or synced (docs/guarantees.md#fsync): the pages
   may have been dropped and marked clean, so a second attempt could succeed without them.
 - A new process never appends to an old process's file. Every start opens a new *generation*.
@@ -26,6 +26,7 @@ from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.frames import SECTOR, FileHeader, Mark
 from topics.storage.fs import File, Fs, join
+from topics.storage.marks import Marks
 
 SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 1_000_000)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -36,6 +37,10 @@ def typed(error: OSError, what: str) -> DiskFull | StorageError:
     if error.errno in FULL:
         return DiskFull(f"{what}: no space left on the device")
     return StorageError(f"{what}: {error}")
+
+
+def new_file_id() -> int:
+    return secrets.randbits(64)
 
 
 def file_name(generation: int, shard: int, number: int) -> str:
@@ -55,7 +60,9 @@ class WalFile:
     file: File
     file_id: int
     number: int
+    # Where the last group has to end, and how much the header says was allocated.
     capacity: int
+    allocated: int
     path: str
 
 
@@ -95,6 +102,7 @@ class Shard:
     settings: Settings
     clock: Clock
     stats: WalStats
+    marks: Marks
     current: WalFile = field(init=False)
     # Rotated files whose last bytes may not be durable yet, oldest first.
     unsynced: list[WalFile] = field(default_factory=list, init=False)
@@ -103,8 +111,8 @@ class Shard:
     lsn: int = field(default=1, init=False)
     poison: Exception | None = field(default=None, init=False)
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    # Whether groups were written since the last mark.
-    unmarked: bool = field(default=False, init=False)
+    # Whether the next sync that finds nothing to do makes MARKS durable.
+    wants_settled: bool = field(default=False, init=False)
     # How long the last write and the last sync took.
     write_s: float = field(default=0.0, init=False)
     sync_s: float = field(default=0.0, init=False)
@@ -124,11 +132,14 @@ class Shard:
         return self.synced < self.position
 
     def create_file(self, number: int, room: int = 0) -> WalFile:
-        """Creates, preallocates and names a file durably; raises OSError with nothing changed."""
+        """Creates, preallocates and names a file durably, and enters it in MARKS.
+
+        Raises OSError with nothing changed, or Poisoned.
+        """
         name = file_name(self.generation, self.index, number)
         path = join(self.directory, name)
         capacity = max(self.settings.wal_file_bytes, frames.padded(SECTOR + room))
-        file_id = secrets.randbits(64)
+        file_id = new_file_id()
         header = FileHeader(
             file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id(),
             self.lsn, capacity, self.is_routed,
@@ -145,7 +156,14 @@ class Shard:
             with contextlib.suppress(OSError):
                 self.fs.unlink(path)
             raise
-        return WalFile(file, file_id, number, capacity, path)
+        try:
+            self.marks.enter_file(self.index, number)
+        except OSError as error:
+            # MARKS may name the file by now: it stays.
+            file.close()
+            self.poison = error
+            raise Poisoned(f"MARKS can not be written: {error}") from error
+        return WalFile(file, file_id, number, capacity, capacity, path)
 
     def write(
         self,
@@ -184,8 +202,7 @@ class Shard:
             raise self._failed(error) from error
         with self.lock:
             self.offset += size
-        self.lsn += len(entries)
-        self.unmarked = True
+            self.lsn += len(entries)
         stats = self.stats
         stats.frames_total += len(entries)
         stats.batches_total += 1
@@ -195,19 +212,26 @@ class Shard:
         return self.position
 
     def _unwrite(self, error: OSError) -> None:
-        """Makes sure that a group which is about to be rejected can not be found later.
+        """Makes sure that nothing of a group which is about to be rejected can be found later.
 
-        A write that failed may have left all of its bytes. Raises Poisoned when that can not be
-        undone for certain: then the outcome is unknown.
+        A write that failed may have left any part of its bytes, or all, and a shorter group in the
+        same place would leave some of them behind it. Raises Poisoned when the end of the file can
+        not be taken back for certain: then the outcome is unknown.
         """
         if error.errno not in FULL:
             return
+        current = self.current
         try:
-            self.current.file.pwrite(bytes(SECTOR), self.offset)
-            self.current.file.sync()
+            current.file.truncate(self.offset)
+            current.file.sync()
+            current.capacity = self.offset
         except OSError as second:
             self.poison = second
             raise Poisoned(f"write to the write-ahead log failed: {second}") from second
+        # Without room behind it the file has come to its end; the next write asks for another one.
+        with contextlib.suppress(OSError):
+            current.file.allocate(current.allocated)
+            current.capacity = current.allocated
 
     def _write_behind(self, payloads: list[bytes], offset: int) -> None:
         for payload in payloads:
@@ -257,17 +281,23 @@ class Shard:
     def sync(self) -> None:
         """Makes everything written so far durable, in file order. A failure poisons the shard."""
         with self.lock:
-            files, upto = [*self.unsynced, self.current], self.position
+            files, upto, lsn = [*self.unsynced, self.current], self.position, self.lsn
+        if self.poison is not None:
+            return
+        if upto == self.synced:
+            if self.wants_settled:
+                self.settle()
+            return
         began = self.clock.monotonic_s()
         try:
-            if self.poison is not None:
-                return
             for wal_file in files:
                 wal_file.file.sync()
+            self.marks.enter(self.index, upto, lsn)
         except OSError as error:
             self.poison = error
             return
-        self.sync_s = self.clock.monotonic_s() - began
+        ended = self.clock.monotonic_s()
+        self.sync_s = ended - began
         self.stats.note_sync(self.sync_s)
         self.stats.fsyncs_total += len(files)
         with self.lock:
@@ -276,6 +306,16 @@ class Shard:
             self.unsynced = [f for f in self.unsynced if f.number >= upto.number]
         for wal_file in done:
             wal_file.file.close()
+        if self.marks.is_due(ended):
+            self.settle()
+
+    def settle(self) -> None:
+        """Makes MARKS durable. A failure poisons the shard."""
+        self.wants_settled = False
+        try:
+            self.marks.settle()
+        except OSError as error:
+            self.poison = error
 
     def close(self) -> None:
         for wal_file in [*self.unsynced, self.current]:
