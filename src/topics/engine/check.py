@@ -9,9 +9,11 @@ is held against its invariants.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from topics.clock import Clock, SystemClock
 from topics.engine import invariants
-from topics.engine.check_segments import check_segments
+from topics.engine.check_segments import check_segments, number_of
 from topics.engine.core import Core
 from topics.engine.findings import Progress, Report
 from topics.engine.inventory import Chosen, choose_snapshot, enter_snapshot
@@ -21,7 +23,7 @@ from topics.errors import CorruptData, FormatMismatch, StorageError
 from topics.settings import Settings
 from topics.storage import frames, marks, snapshot, wal, wal_reader
 from topics.storage.datadir import DataDir
-from topics.storage.fs import Fs, join, opened
+from topics.storage.fs import Fs, join, opened, shown
 from topics.storage.marks import Known
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.snapshot import Snapshot
@@ -42,8 +44,8 @@ def check(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Verifies everything. Raises OSError when the directory itself can not be read."""
-    return Checker(ReadOnlyFs(fs), root, store, clock or SystemClock(), progress).run()
+    """Verifies everything. Raises OSError when the directory can not be read as one of ours."""
+    return Checker(ReadOnlyFs(fs), fs.resolve(root), store, clock or SystemClock(), progress).run()
 
 
 class Checker:
@@ -86,26 +88,31 @@ class Checker:
         data, fs = self.data, self.data.fs
         for name in fs.listdir(data.root):
             if name not in ROOT_NAMES:
-                self.report.warn(name, "unknown_file", "topics did not put it here")
-        for path, parse in ((data.wal, wal.parse_file_name), (data.snapshots, _snapshot_number)):
+                self.report.warn(shown(name), "unknown_file", "topics did not put it here")
+        known: list[tuple[str, Callable[[str], object]]] = [
+            (data.wal, wal.parse_file_name),
+            (data.snapshots, snapshot.parse_file_name),
+        ]
+        for path, parse in known:
             for name in fs.listdir(path):
                 if parse(name) is None:
                     self.report.warn(self.short(join(path, name)), "unknown_file", "not read")
         for path in (data.broken, data.quarantine):
             for name in fs.listdir(path):
-                shown = self.short(join(path, name))
-                self.report.warn(shown, "set_aside", "kept for you; `topics scrub` removes it")
+                aside = self.short(join(path, name))
+                self.report.warn(aside, "set_aside", "kept for you; `topics scrub` removes it")
         if data.is_poisoned:
             self.report.warn("POISONED", "poisoned", "a sync failed; the next start recovers")
-        for path in (data.wal, data.segments, data.snapshots):
-            self._bytes_all += sum(self._size(join(path, name)) for name in fs.listdir(path))
+        for path, parse in (*known, (data.segments, number_of)):
+            names = [name for name in fs.listdir(path) if parse(name) is not None]
+            self._bytes_all += sum(self._size(join(path, name)) for name in names)
 
     def _size(self, path: str) -> int:
         with opened(self.data.fs, path, writable=False) as file:
             return file.size()
 
     def short(self, path: str) -> str:
-        return path.removeprefix(self.data.root).lstrip("/")
+        return shown(path.removeprefix(self.data.root).lstrip("/"))
 
     def _format_is_ours(self) -> bool:
         try:
@@ -134,8 +141,8 @@ class Checker:
                 if place < 2:
                     kept.append(summary)
             except CorruptData as error:
-                shown = self.short(path)
-                self.report.note(place < 2, shown, "snapshot_damaged", error.message)
+                where = self.short(path)
+                self.report.note(place < 2, where, "snapshot_damaged", error.message)
         try:
             chosen: Chosen = choose_snapshot(data)
             enter_snapshot(self.core, chosen)
@@ -215,16 +222,16 @@ class Checker:
         )
         raw = wal_reader.read_log(self.data.fs, log_file.path, is_strict=False)
         self.read(len(raw))
-        shown = self.short(log_file.path)
+        where = self.short(log_file.path)
         header = wal_reader.header_of(raw, log_file)
         if header is None:
             matters = needed and bool(frames.claimed_file_ids(raw))
-            self.report.note(matters, shown, "log_corrupt", "the header is damaged")
+            self.report.note(matters, where, "log_corrupt", "the header is damaged")
             return
         groups = frames.scan_groups(raw, header.file_id)
         self._count(len(groups.starts), len(groups.frames))
         if groups.damaged:
-            self.report.note(needed, shown, "log_corrupt", f"damage at byte {groups.end}")
+            self.report.note(needed, where, "log_corrupt", f"damage at byte {groups.end}")
 
     def _count(self, groups: int, frames_read: int) -> None:
         self.report.checked.groups += groups
@@ -247,14 +254,14 @@ class Checker:
             self._can_not_fold(CorruptData("the log is damaged"))
         if line.damage is None:
             return
-        shown, at = self.short(line.damage.path), line.damage.offset
+        where, at = self.short(line.damage.path), line.damage.offset
         if line.damage.is_corruption:
             detail = f"damage at byte {at}, in front of data known to be durable"
-            self.report.problem(shown, "log_corrupt", detail, offset=at)
+            self.report.problem(where, "log_corrupt", detail, offset=at)
             self._can_not_fold(CorruptData("the log is damaged"))
         else:
             detail = f"torn end at byte {at}: the next start copies it to broken/ and cuts it"
-            self.report.warn(shown, "torn_end", detail, offset=at)
+            self.report.warn(where, "torn_end", detail, offset=at)
 
     def _fold(self, replay: Replay, groups: frames.Groups, line: Timeline) -> None:
         try:
@@ -281,7 +288,3 @@ class Checker:
             self.report.checked.records += topic.live_count
             for problem, detail in invariants.examine(self.core, topic):
                 self.report.problem(".", problem, detail, topic=topic.name, epoch=topic.epoch)
-
-
-def _snapshot_number(name: str) -> int | None:
-    return snapshot.parse_file_name(name)

@@ -19,6 +19,7 @@ What was acknowledged and is gone is decided here, once, and written down:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +35,7 @@ from topics.storage.frames import Groups, Mark
 from topics.storage.fs import opened
 from topics.storage.marks import Known, Vouch
 from topics.storage.prefetch import Prefetch
-from topics.storage.wal import Shard, WalStats, new_file_id
+from topics.storage.wal import Shard, WalStats, new_file_id, open_shards
 from topics.storage.wal_reader import Timeline
 from topics.types import CRASH, EVICTED, RESTART
 
@@ -68,6 +69,8 @@ class Recovery:
         self._moved_late: list[tuple[Topic, list[int]]] = []
         # Whether the log that was read says that there are routers.
         self._is_routed = False
+        # What was opened so far, to be let go of when a start fails.
+        self._opened = ExitStack()
 
     def steps(self) -> Iterator[float]:
         """Does a bounded piece of work at each step and yields the progress, 0 to 1."""
@@ -83,7 +86,8 @@ class Recovery:
         self.replay.recovered_generation = snapshot.generation if snapshot else 0
         paths = [f.path for line, first in wanted for f in line.files if f.number >= first]
         read_log = partial(wal_reader.read_log, self.data.fs)
-        self._prefetch = read = Prefetch(read_log, paths, threads=self.core.settings.threads)
+        read = Prefetch(read_log, paths, threads=self.core.settings.threads)
+        self._opened.callback(read.close)
         clean: dict[tuple[int, int], bool] = {}
         for index, (line, first_number) in enumerate(wanted):
             self.replay.is_clean = False
@@ -116,6 +120,11 @@ class Recovery:
                 "changed. Name it with TOPICS_COLD_DIR or --cold-dir.",
                 segments=len(cold),
             )
+
+    def abandon(self) -> None:
+        """Lets go of threads and files after a failure."""
+        self._opened.close()
+        self.core.segments.close()
 
     def _marks(self) -> Known:
         known = marks.read(self.data.fs, self.data.root)
@@ -186,6 +195,7 @@ class Recovery:
             fs, self.data.root, file_id=new_file_id(), generation=generation,
             shards=settings.wal_shards, earlier=earlier,
         )  # fmt: skip
+        self._opened.callback(core.marks.close)
         shards = [
             Shard(
                 fs, self.data.wal, generation, index, settings, core.clock, self.stats, core.marks
@@ -194,12 +204,15 @@ class Recovery:
         ]
         for shard in shards:
             shard.is_routed = self._is_routed or bool(core.routers.recovered)
-            shard.open()
+        open_shards(shards, settings.wal_file_bytes)
+        for shard in shards:
+            self._opened.callback(shard.close)
         syncer = (
             ThreadSyncer(shards, settings.sync_interval_ms / 1000, lambda: core.notify())
             if settings.threads
             else Syncer()
         )
+        self._opened.callback(syncer.close)
         core.syncer = syncer
         core.committer = Committer(shards, syncer)
 

@@ -12,20 +12,20 @@ import msgspec
 
 from topics.clock import Clock, SystemClock
 from topics.engine.check import check
+from topics.engine.check_segments import number_of
 from topics.engine.checkpoint import take
 from topics.engine.core import Core
 from topics.engine.engine import Engine
 from topics.engine.findings import Progress, Report
 from topics.engine.recovery import EPOCH_JUMP, Recovery
 from topics.engine.salvage import build
-from topics.engine.salvage_segments import number_of
 from topics.engine.salvaged import Base, Salvage
 from topics.engine.segments import Segments
 from topics.errors import CorruptData, FormatMismatch
 from topics.settings import Settings
 from topics.storage import marks, snapshot, wal, wal_reader
 from topics.storage.datadir import DataDir
-from topics.storage.fs import Fs, Lock, join, owner_name
+from topics.storage.fs import Fs, Lock, join, owner_name, shown
 from topics.storage.marks import ANYTHING, Known
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.snapshot import Snapshot, TopicRecord
@@ -83,6 +83,7 @@ def repair(
     Takes the directory's lock only to write: who asks for a report keeps owners away himself.
     """
     clock = clock or SystemClock()
+    root = fs.resolve(root)
     settings = msgspec.structs.replace(settings or Settings(), threads=False)
     owner = f"topics repair, {owner_name()}, since {clock.wall_ms()} ms"
     lock = fs.lock(join(root, "LOCK"), owner) if accept_loss else None
@@ -265,4 +266,4 @@ class _Repair:
         data.fs.rename(join(directory, name), join(data.broken, target))
         data.fs.sync_dir(data.broken)
         data.fs.sync_dir(directory)
-        done.set_aside.append(f"broken/{target}")
+        done.set_aside.append(f"broken/{shown(target)}")

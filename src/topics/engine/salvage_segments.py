@@ -6,13 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from topics.engine.block import Block
+from topics.engine.check_segments import number_of
 from topics.engine.core import Core
 from topics.engine.inventory import Held, enter_topic, open_segment
 from topics.engine.salvaged import Salvage
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
 from topics.errors import CorruptData, InvalidRequest
-from topics.storage import cold, segment, snapshot
+from topics.storage import segment, snapshot
 from topics.storage.flags import Sum, doubtful, nearest
 from topics.storage.frames import checksum
 from topics.storage.fs import join, opened
@@ -26,11 +27,6 @@ def number_behind_all(core: Core) -> None:
         number = number_of(name)
         if number is not None:
             core.next_segment = max(core.next_segment, number + 1)
-
-
-def number_of(name: str) -> int | None:
-    number = segment.parse_file_name(name)
-    return cold.parse_file_name(name) if number is None else number
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from topics.errors import CorruptData
 from topics.storage.frames import checksum
-from topics.storage.fs import Fs, join, read_all, write_atomically
+from topics.storage.fs import Fs, join, opened, write_atomically
 from topics.storage.segment import DEAD, ROW, SegmentInfo, decode_rows, encode_rows
 
 MAGIC = b"TOPCOL\x00\x01"
@@ -39,15 +39,18 @@ def write(fs: Fs, directory: str, info: SegmentInfo, flags: bytes) -> None:
 
 def read(fs: Fs, directory: str, number: int) -> tuple[SegmentInfo, bytes]:
     """The table and the flags. Raises CorruptData."""
-    raw = read_all(fs, join(directory, file_name(number)))
     damaged = CorruptData(f"cold table of segment {number} is damaged", segment=number)
-    if len(raw) < HEADER.size:
-        raise damaged
-    magic, stored, named, count, flags_at, flag_count = HEADER.unpack_from(raw)
-    if magic != MAGIC or named != number or checksum(raw[16:]) != stored:
-        raise damaged
-    table_end = HEADER.size + count * ROW.size
-    if len(raw) != table_end + flag_count:
+    with opened(fs, join(directory, file_name(number)), writable=False) as file:
+        header = file.pread(HEADER.size, 0)
+        if len(header) < HEADER.size:
+            raise damaged
+        magic, stored, named, count, flags_at, flag_count = HEADER.unpack(header)
+        table_end = HEADER.size + count * ROW.size
+        # Judged before it is read: a header that is not ours could name any length.
+        if magic != MAGIC or named != number or file.size() != table_end + flag_count:
+            raise damaged
+        raw = file.pread(file.size(), 0)
+    if checksum(raw[16:]) != stored:
         raise damaged
     rows = decode_rows(raw[HEADER.size : table_end])
     return SegmentInfo(number, rows, flags_at, flag_count), raw[table_end:]

@@ -20,7 +20,9 @@ import json
 from topics.errors import FormatMismatch
 from topics.storage import marks
 from topics.storage.frames import FORMAT_VERSION
-from topics.storage.fs import Fs, join, make_directory, opened, read_all, write_atomically
+from topics.storage.fs import Fs, join, make_directory, opened, write_atomically
+
+FORMAT_BYTES_MAX = 4096
 
 
 class DataDir:
@@ -56,7 +58,8 @@ class DataDir:
         return any(self.fs.listdir(path) for path in (self.wal, self.segments, self.snapshots))
 
     def check_format(self) -> None:
-        raw = read_all(self.fs, join(self.root, "FORMAT"))
+        with opened(self.fs, join(self.root, "FORMAT"), writable=False) as file:
+            raw = file.pread(FORMAT_BYTES_MAX, 0)
         try:
             version = json.loads(raw)["version"]
         except (ValueError, KeyError, TypeError):

@@ -28,6 +28,8 @@ from topics.storage.frames import SECTOR, FileHeader, Mark
 from topics.storage.fs import File, Fs, join
 from topics.storage.marks import Marks
 
+# The least that a start on a full disk makes do with, for each shard.
+START_BYTES = 16 * 1024
 SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 1_000_000)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -119,8 +121,8 @@ class Shard:
     # Whether files made from now on say that routers are there.
     is_routed: bool = False
 
-    def open(self) -> None:
-        self.current = self.create_file(1)
+    def open(self, capacity: int) -> None:
+        self.current = self.create_file(1, capacity)
         self.synced = Mark(1, SECTOR)
 
     @property
@@ -131,14 +133,13 @@ class Shard:
     def is_dirty(self) -> bool:
         return self.synced < self.position
 
-    def create_file(self, number: int, room: int = 0) -> WalFile:
+    def create_file(self, number: int, capacity: int) -> WalFile:
         """Creates, preallocates and names a file durably, and enters it in MARKS.
 
         Raises OSError with nothing changed, or Poisoned.
         """
         name = file_name(self.generation, self.index, number)
         path = join(self.directory, name)
-        capacity = max(self.settings.wal_file_bytes, frames.padded(SECTOR + room))
         file_id = new_file_id()
         header = FileHeader(
             file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id(),
@@ -247,8 +248,10 @@ class Shard:
         except OSError as error:
             if error.errno not in FULL:
                 raise self._failed(error) from error
-            # The reserve lets deletes and other small control frames commit on a full disk.
-            if not (may_use_reserve and length <= left):
+            # The reserve lets deletes and other small control frames commit on a full disk. What
+            # is kept of it is given back by the next start, which makes a small file of it.
+            kept = START_BYTES if self.current.capacity >= 4 * START_BYTES else 0
+            if not (may_use_reserve and length <= left - kept):
                 raise self._failed(error) from error
 
     def rotate(self) -> None:
@@ -259,8 +262,9 @@ class Shard:
             raise self._failed(error) from error
 
     def _rotate(self, length: int) -> None:
-        room = length + self.settings.wal_reserve_bytes
-        following = self.create_file(self.current.number + 1, room)
+        room = frames.padded(SECTOR + length + self.settings.wal_reserve_bytes)
+        capacity = max(self.settings.wal_file_bytes, room)
+        following = self.create_file(self.current.number + 1, capacity)
         with self.lock:
             self.unsynced.append(self.current)
             self.current = following
@@ -320,3 +324,27 @@ class Shard:
     def close(self) -> None:
         for wal_file in [*self.unsynced, self.current]:
             wal_file.file.close()
+
+
+def open_shards(shards: list[Shard], capacity: int) -> None:
+    """Makes the first file of each shard, smaller ones on a disk without room for whole ones.
+
+    Then deletes can be written, and the next write that needs a whole file asks for it again.
+    Raises OSError with nothing left behind.
+    """
+    opened: list[Shard] = []
+    while len(opened) < len(shards):
+        shard = shards[len(opened)]
+        try:
+            shard.open(capacity)
+            opened.append(shard)
+        except (OSError, Poisoned) as error:
+            for other in opened:
+                other.close()
+                with contextlib.suppress(OSError):
+                    other.fs.unlink(other.current.path)
+            opened.clear()
+            is_full = isinstance(error, OSError) and error.errno in FULL
+            if not is_full or capacity <= START_BYTES:
+                raise
+            capacity = max(capacity // 4, START_BYTES)

@@ -188,7 +188,11 @@ def wanted(
     base = snapshot.generation if snapshot else 1
     newest = max([base if snapshot else 0, *(line.generation for line in lines)])
     if newest > known.generation:
-        raise CorruptData(f"MARKS knows nothing of generation {newest} of the log, which is there")
+        raise CorruptData(
+            f"MARKS knows nothing of generation {newest}, which is there: it is older than the "
+            "rest of the directory. Nothing was changed. Restore both from one backup, or run "
+            "`topics repair --accept-loss`."
+        )
     if snapshot is None and lines and lines[0].generation != 1:
         raise CorruptData("the log does not start at its beginning and there is no snapshot")
     found = [
@@ -200,7 +204,8 @@ def wanted(
     for generation, shard, number in needed_files(snapshot, known):
         if number not in present.get((generation, shard), ()):
             raise CorruptData(
-                f"log file {number} of shard {shard} in generation {generation} is missing",
+                f"log file {number} of shard {shard} in generation {generation} is missing; nothing "
+                "was changed. Restore it from a backup, or run `topics repair --accept-loss`.",
                 generation=generation, shard=shard, number=number,
             )  # fmt: skip
     for line, _ in found:

@@ -160,6 +160,9 @@ class MonitorFs:
     def exists(self, path: str) -> bool:
         return self.inner.exists(path)
 
+    def resolve(self, path: str) -> str:
+        return self.inner.resolve(path)
+
     def sync_dir(self, path: str) -> None:
         directory = _key(path)
         with self.guard:
