@@ -301,5 +301,7 @@ class Recovery:
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))
         committer.sync()
         self.core.marks.is_ready = True
-        self.core.settle_marks()
+        # One slot after the other: whichever is damaged later, the other one says so too.
+        for _ in range(2):
+            self.core.settle_marks()
         self.data.clear_poison()

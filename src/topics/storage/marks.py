@@ -192,6 +192,8 @@ def read(fs: Fs, root: str) -> Known:
     slots_at = SECTOR + padded(len(known.lines) * ROW.size)
     for shard in range(known.shards):
         _read_slots(raw, slots_at + 2 * shard * SECTOR, file_id, (known.generation, shard), known)
+    # A slot that can not be read may have said so: then nothing of the generation is given up.
+    known.is_ready = known.is_ready or bool(known.doubtful)
     return known
 
 

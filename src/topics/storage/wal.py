@@ -29,7 +29,7 @@ from topics.storage.fs import File, Fs, join
 from topics.storage.marks import Marks
 
 # The least that a start on a full disk makes do with, for each shard.
-START_BYTES = 16 * 1024
+START_BYTES = 8 * 1024
 SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 1_000_000)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

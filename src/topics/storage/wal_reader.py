@@ -204,8 +204,9 @@ def wanted(
     for generation, shard, number in needed_files(snapshot, known):
         if number not in present.get((generation, shard), ()):
             raise CorruptData(
-                f"log file {number} of shard {shard} in generation {generation} is missing; nothing "
-                "was changed. Restore it from a backup, or run `topics repair --accept-loss`.",
+                f"log file {number} of shard {shard} in generation {generation} is missing; "
+                "nothing was changed. Restore it from a backup, or run "
+                "`topics repair --accept-loss`.",
                 generation=generation, shard=shard, number=number,
             )  # fmt: skip
     for line, _ in found:
@@ -234,6 +235,8 @@ def needed_files(snapshot: Snapshot | None, known: Known) -> Iterator[tuple[int,
     base = snapshot.generation if snapshot else 1
     for (generation, shard), vouch in sorted(known.lines.items()):
         if generation < base or (generation == known.generation and not known.is_ready):
+            continue
+        if not vouch.last_file:
             continue
         first = first_file(snapshot, generation, shard)
         last = first if vouch == ANYTHING else max(first, vouch.last_file)

@@ -72,8 +72,11 @@ def _scan(data: DataDir, line: Timeline, log_file: LogFile) -> tuple[Groups, int
     if header is not None:
         line.boot_id = line.boot_id or header.boot_id
         return frames.scan_groups(raw, header.file_id, beyond_damage=True), header.first_lsn
-    # Without a header the groups themselves say which file they are of.
-    scans = [frames.scan_groups(raw, i, beyond_damage=True) for i in frames.claimed_file_ids(raw)]
+    # Without a header the groups themselves say which file they are of; one that is intact and of
+    # another file says that they are not of this one.
+    is_other = frames.decode_file_header(raw[: frames.SECTOR]) is not None
+    ids = [] if is_other else frames.claimed_file_ids(raw)
+    scans = [frames.scan_groups(raw, i, beyond_damage=True) for i in ids]
     scans.append(frames.scan_groups(raw, 0, beyond_damage=True))
     return max(scans, key=lambda groups: len(groups.starts)), None
 
