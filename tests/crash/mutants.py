@@ -35,6 +35,13 @@ MUTANTS = (
         "                lane.waiting.append((end, op))",
     ),
     Mutant(
+        "MARKS entered before the sync", "storage/wal.py",
+        "            for wal_file in files:\n                wal_file.file.sync()\n"
+        "            self.marks.enter(self.index, upto, lsn)\n",
+        "            self.marks.enter(self.index, upto, lsn)\n"
+        "            for wal_file in files:\n                wal_file.file.sync()\n",
+    ),
+    Mutant(
         "log file without a directory sync", "storage/wal.py",
         "            self.fs.sync_dir(self.directory)\n", "",
     ),

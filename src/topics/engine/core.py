@@ -23,6 +23,7 @@ from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
+from topics.storage.marks import Marks
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Core:
         self.settings = settings
         self.segments = segments
         self.committer: Committer
+        self.marks: Marks
         self.syncer: Syncer
         self.generation = 0
         # Removes the unfinished files of a checkpoint that is given up.
@@ -110,6 +112,12 @@ class Core:
                 if lane.shard.poison is not None:
                     raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
                 yield
+        self.committer.poll()
+
+    def settle_marks(self) -> None:
+        """Makes MARKS durable now; a failure is one of the log."""
+        shard = self.committer.lanes[0].shard
+        shard.settle()
         self.committer.poll()
 
     # -- topics ------------------------------------------------------------------------------

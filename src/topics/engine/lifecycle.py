@@ -84,8 +84,9 @@ class Lifecycle:
             raise Poisoned("topics checks itself with assertions; do not run python with -O")
         fs, clock = fs or OsFs(), clock or SystemClock()
         settings = check(settings or Settings())
+        path = fs.resolve(path)
         data = DataDir(fs, path)
-        lock = None
+        lock = recovery = None
         try:
             make_directory(fs, path)
             lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
@@ -98,6 +99,8 @@ class Lifecycle:
             recovery = Recovery(core, WalStats())
             yield from recovery.steps()
         except BaseException as error:
+            if recovery is not None:
+                recovery.abandon()
             if lock is not None:
                 lock.release()
             if isinstance(error, OSError):
@@ -147,6 +150,7 @@ class Lifecycle:
             core.syncer.close()
             for lane in core.committer.lanes:
                 lane.shard.close()
+            core.marks.close()
             core.segments.close()
             self._lock.release()
 
@@ -168,6 +172,7 @@ class Lifecycle:
         for lane in core.committer.lanes:
             core.syncer.wait(lane.shard, lane.shard.position)
         core.committer.poll()
+        core.settle_marks()
 
     def __enter__(self) -> Self:
         return self

@@ -16,9 +16,9 @@ from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import DiskFull, Poisoned, StorageError, TopicsError
 from topics.storage import frames
+from topics.storage.frames import Mark
 from topics.storage.wal import FULL
 
-IDLE_MARK_S = 1.0
 TICK_S = 0.05
 FOLD_KEYS = 2000
 
@@ -31,6 +31,8 @@ class Maintenance:
         self._checkpoint_s = core.clock.monotonic_s()
         self._tick_s = 0.0
         self._synced_s = 0.0
+        # Where the log stood at the last tick.
+        self._positions: list[Mark] = []
         # What the log had when the last checkpoint began.
         self._logged_bytes = 0
 
@@ -140,7 +142,7 @@ class Maintenance:
         core, settings = self.core, self.core.settings
         ceilings.close_idle(core, settings.idle_close_ms / 1000)
         self._sync_inline(now_s)
-        self._mark_idle()
+        self._settle_idle()
         for topic_id in list(core.unfolded):
             topic = core.by_id.get(topic_id)
             if topic is None or self._fold(topic):
@@ -196,16 +198,22 @@ class Maintenance:
             if lane.shard.is_dirty:
                 lane.shard.sync()
 
-    def _mark_idle(self) -> None:
-        """A mark behind the last synced group: damage in front of it is known as corruption."""
-        for lane in self.core.committer.lanes:
-            shard = lane.shard
-            if not shard.is_dirty and not lane.staged and shard.unmarked:
-                write_mark(self.core, shard.index, is_clean=False)
+    def _settle_idle(self) -> None:
+        """Makes MARKS durable when nothing was written since the last look."""
+        core = self.core
+        positions = [lane.shard.position for lane in core.committer.lanes]
+        is_idle, self._positions = positions == self._positions, positions
+        if not is_idle or not core.marks.is_dirty:
+            return
+        shard = core.committer.lanes[0].shard
+        shard.wants_settled = True
+        if core.settings.threads:
+            core.syncer.touch(shard)
+        else:
+            shard.sync()
 
 
 def write_mark(core: Core, lane_index: int, *, is_clean: bool) -> None:
     shard = core.committer.lanes[lane_index].shard
     mark = Op(SYSTEM, frames.MARK, nothing, gated=False, flags=int(is_clean))
     shard.write([mark.entry()], [], [b""], may_use_reserve=True)
-    shard.unmarked = False

@@ -28,6 +28,8 @@ MAGIC = b"TOPSNP\x00\x01"
 HEADER = struct.Struct("<8sQQQQQQ")
 LENGTH = struct.Struct("<I")
 BUFFER_BYTES = 256 * 1024
+# The most that is read of a snapshot whose header says nothing.
+UNCHECKED_BYTES_MAX = 1 << 30
 READS_MAX = 3
 
 T = TypeVar("T")
@@ -208,7 +210,7 @@ def read_summary(fs: Fs, directory: str, number: int) -> Snapshot:
 def read_unchecked(fs: Fs, directory: str, number: int) -> list[TopicRecord]:
     """The topics of a damaged snapshot as far as they decode: not to be believed alone."""
     with opened(fs, join(directory, file_name(number)), writable=False) as file:
-        raw = file.pread(max(file.size() - SECTOR, 0), SECTOR)
+        raw = file.pread(min(max(file.size() - SECTOR, 0), UNCHECKED_BYTES_MAX), SECTOR)
     found = []
     at = 0
     while at + LENGTH.size < len(raw):
