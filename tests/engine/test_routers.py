@@ -452,8 +452,8 @@ def test_a_router_has_a_name_like_a_topic(engine: Engine, name: str) -> None:
         engine.put_router(name, {"source": "a", "dest": "b"})
 
 
-def test_a_checkpoint_under_way_ends_before_a_new_route(world: World) -> None:
-    """A destination is captured behind its source, also when the router came in between."""
+def test_a_router_may_come_while_a_checkpoint_is_under_way(world: World) -> None:
+    """Its copies are there after a crash, though their source was deleted before it ended."""
     engine = world.engine
     write(engine, "b", 0)
     write(engine, "a", 1, tag="x")
@@ -485,7 +485,7 @@ def test_a_sliced_checkpoint_loses_no_copy(world: World) -> None:
 
 
 @pytest.mark.parametrize("slices", range(12))
-def test_a_destination_is_captured_behind_its_source(world: World, slices: int) -> None:
+def test_copies_stay_in_whatever_slice_their_source_goes(world: World, slices: int) -> None:
     """Whatever slice of a checkpoint a record is forwarded and deleted in, its copy stays."""
     engine = world.engine
     for name in "bac":

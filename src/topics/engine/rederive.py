@@ -205,8 +205,8 @@ def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: 
     first, ts = int(row["first"]), int(row["ts"])
     frame = router_frames.decode_map(payload(groups, index))
     known = fold.core.routers.recovered.get(frame.router_id)
-    if known is not None and frame.place.step > known.place.step:
-        known.place = frame.place
+    if known is not None:
+        _move(known, frame.place)
     if frame.packed and first > dest.head + 1 and not fold.goes_on(dest, first):
         return
     for state, low, high in wanted(dest, frame, first):
@@ -257,8 +257,12 @@ def define(core: Core, frame: RouterFrame) -> None:
     known = routers.recovered.setdefault(frame.id, frame)
     if frame.version > known.version:
         known.version, known.options = frame.version, frame.options
-    if frame.place.step > known.place.step:
-        known.place = frame.place
+    _move(known, frame.place)
+
+
+def _move(known: RouterFrame, place: Place) -> None:
+    if place.step > known.place.step:
+        known.place = place
 
 
 def conclude(core: Core) -> None:
