@@ -20,6 +20,7 @@
     ├── Closed                  503 shutting_down
     ├── OutcomeUnknown          503 outcome_unknown
     ├── DiskFull                507 disk_full
+    │   └── Overloaded          503 overloaded
     └── StorageError            500 internal
         ├── CorruptData         bytes on disk that fail their checksum below the synced mark
         ├── DirectoryLocked     another process owns the data directory
@@ -133,6 +134,13 @@ class OutcomeUnknown(TopicsError):
 class DiskFull(TopicsError):
     code = "disk_full"
     status = 507
+
+
+class Overloaded(DiskFull):
+    """No room in the process instead of on the disk. Nothing was done, and it may be repeated."""
+
+    code = "overloaded"
+    status = 503
 
 
 class StorageError(TopicsError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 from collections.abc import Generator, Iterator
 from functools import partial
@@ -15,9 +14,9 @@ from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.deletes import is_live
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, Poisoned, StorageError, TopicsError
+from topics.errors import DiskFull, Poisoned, TopicsError
 from topics.storage import frames
-from topics.storage.wal import FULL
+from topics.storage.wal import FULL, NO_FILES, typed
 
 IDLE_MARK_S = 1.0
 TICK_S = 0.05
@@ -93,8 +92,8 @@ class Maintenance:
         """What was under way is abandoned; the log has all of it, so it can begin again later."""
         if error.errno in FULL:
             return DiskFull("no space left on the device for a checkpoint; writes and reads go on")
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            return StorageError(f"a checkpoint could not open a file and will be repeated: {error}")
+        if error.errno in NO_FILES:
+            return typed(error, "a checkpoint will be repeated")
         poisoned = Poisoned(f"a checkpoint failed: {error}")
         self.core.committer.fail(poisoned)
         return poisoned

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from topics.engine.block import Block
-from topics.errors import CorruptData, StorageError, StoreUnreachable
+from topics.errors import CorruptData, StoreUnreachable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
@@ -20,6 +20,7 @@ from topics.storage.columns import Columns
 from topics.storage.fs import File, Fs, join
 from topics.storage.segment import FileBytes, SegmentInfo
 from topics.storage.tiers import Store
+from topics.storage.wal import typed
 
 OPEN_FILES_MAX = 128
 
@@ -101,7 +102,7 @@ class Segments:
             source = FileBytes(self._file(segment.number))
             columns = codec.read_block(source, block.row, segment.number)
         except OSError as error:
-            raise StorageError(f"segment {segment.number} can not be read: {error}") from error
+            raise typed(error, f"segment {segment.number} can not be read") from error
         self.admit(block, columns)
         return columns
 
