@@ -7,13 +7,12 @@ next start, which then trusts nothing that it can not see synced.
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import forwarding, promotion
+from topics.engine import forwarding, freezing, promotion
 from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
@@ -97,6 +96,8 @@ class Lifecycle:
             core = Core(data, clock, settings, segments)
             recovery = Recovery(core, WalStats())
             yield from recovery.steps()
+            if settings.gc_freeze:
+                freezing.freeze_recovered()
         except BaseException as error:
             if lock is not None:
                 lock.release()
@@ -121,8 +122,7 @@ class Lifecycle:
         while self.is_recovering:
             self.recover_one()
         if self.core.settings.gc_freeze:
-            gc.collect()
-            gc.freeze()
+            freezing.freeze_rest()
 
     def _finish_topic(self, topic_id: int) -> None:
         self._recovery.replay.finish_deferred(topic_id)

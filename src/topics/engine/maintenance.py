@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Generator, Iterator
 from functools import partial
 
@@ -12,6 +11,7 @@ from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.deletes import is_live
+from topics.engine.freezing import Freezer
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import DiskFull, Poisoned, TopicsError
@@ -36,6 +36,7 @@ class Maintenance:
         self._logged_bytes = 0
         # When a router's record is next asked of the cold store.
         self._store_retry_s = 0.0
+        self._freezer = Freezer()
 
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
@@ -148,9 +149,7 @@ class Maintenance:
         core.committer.flush()
         core.committer.poll()
         if settings.gc_freeze:
-            # Only what is young is looked at; what survived it is taken for long-lived.
-            gc.collect(1)
-            gc.freeze()
+            self._freezer.tick(now_s)
 
     def _wants_checkpoint(self, now_s: float) -> bool:
         """The three seal triggers: bytes, records, age.

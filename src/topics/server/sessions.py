@@ -66,6 +66,7 @@ class Sessions:
                 return
             self._idle.popitem(last=False)
             del self._all[session.wid]
+            session.subscription.end()
 
     def check_room(self) -> None:
         """Raises Throttled when there are as many sessions as there may be."""

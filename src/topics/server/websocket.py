@@ -197,6 +197,9 @@ class WebSocket(Takeover):
         self._protocol.receive_eof()
         super().connection_lost(_exc)
         self._fragments = None
+        # Both hold the protocol that holds them.
+        self._protocol.parser.close()
+        self._protocol.parser_exc = None
         # The handler usually holds the connection, and would hold it for ever.
         self.on_message = _ignore
 
