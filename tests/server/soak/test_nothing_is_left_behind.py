@@ -25,7 +25,7 @@ OURS = ("topics.", "h2.", "hpack.", "websockets.", "uvloop.")
 AT_ONCE = 20
 # For the soak: what is enough to say that a kind leaves nothing, and one round of it.
 ENOUGH = 1_000_000
-ROUND = 2000
+ROUND = 500
 WARM_ROUNDS = 2
 GROWTH_MAX = 1.05
 
