@@ -22,7 +22,7 @@
     ├── DiskFull                507 disk_full
     │   └── Overloaded          503 overloaded
     └── StorageError            500 internal
-        ├── CorruptData         bytes on disk that fail their checksum below the synced mark
+        ├── CorruptData         500 corrupt_data: stored bytes that fail their checksum
         ├── DirectoryLocked     another process owns the data directory
         ├── FormatMismatch      the directory was written by another format version
         ├── StoreUnreachable    503 store_unreachable: the cold store does not answer
@@ -148,7 +148,10 @@ class StorageError(TopicsError):
 
 
 class CorruptData(StorageError):
-    pass
+    """Stored bytes are not what was written. They are never served, and reading again is no help:
+    `topics check` says what is affected, `topics repair` makes an explicit loss of it."""
+
+    code = "corrupt_data"
 
 
 class DirectoryLocked(StorageError):

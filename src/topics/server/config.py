@@ -108,7 +108,7 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Con
     config = Config(
         options=options,
         settings=check(Settings(**{"gc_freeze": True, **settings})),
-        keys=parse_keys(environment.get(PREFIX + API_KEYS.upper(), "") if keys is None else keys),
+        keys=parse_keys(environment.get(PREFIX + API_KEYS.upper()) if keys is None else keys),
     )
     _check(config)
     return config
