@@ -20,7 +20,7 @@ from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import View
 from topics.engine.routers import Router
 from topics.engine.topic import Topic
-from topics.engine.write import Batch, Request, decode_write, is_single, request_of
+from topics.engine.write import Batch, Request, check_bytes, decode_write, is_single, request_of
 from topics.errors import (
     InvalidRequest,
     TopicNotFound,
@@ -131,6 +131,7 @@ class Engine(QueueCalls):
     ) -> Appended:
         """Appends records; durable on return as the topic's class promises."""
         request = request_of(records, node=node, idempotency_key=idempotency_key, create=create)
+        check_bytes(request, self.core.settings.max_body_bytes)
         request.config = None if config is None else config_input(config)
         return self._wait(self.submit_append(name, request))  # type: ignore[no-any-return]
 

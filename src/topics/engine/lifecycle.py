@@ -7,13 +7,12 @@ next start, which then trusts nothing that it can not see synced.
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import forwarding, promotion
+from topics.engine import forwarding, freezing, promotion
 from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
@@ -98,6 +97,8 @@ class Lifecycle:
             core = Core(data, clock, settings, segments)
             recovery = Recovery(core, WalStats())
             yield from recovery.steps()
+            if settings.gc_freeze:
+                freezing.freeze_recovered()
         except BaseException as error:
             if recovery is not None:
                 recovery.abandon()
@@ -123,8 +124,7 @@ class Lifecycle:
         """Brings back the topics of class memory that were left for after readiness."""
         self._recover_rest()
         if self.core.settings.gc_freeze:
-            gc.collect()
-            gc.freeze()
+            freezing.freeze_rest()
 
     def _recover_rest(self) -> None:
         while self.is_recovering:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import gc
 from collections.abc import Generator, Iterator
 from functools import partial
 
@@ -12,12 +10,13 @@ from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.deletes import is_live
+from topics.engine.freezing import Freezer
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, Poisoned, StorageError, TopicsError
+from topics.errors import DiskFull, Poisoned, TopicsError
 from topics.storage import frames
 from topics.storage.frames import Mark
-from topics.storage.wal import FULL
+from topics.storage.wal import FULL, NO_FILES, typed
 
 TICK_S = 0.05
 FOLD_KEYS = 2000
@@ -35,6 +34,7 @@ class Maintenance:
         self._positions: list[Mark] = []
         # What the log had when the last checkpoint began.
         self._logged_bytes = 0
+        self._freezer = Freezer()
 
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
@@ -94,8 +94,8 @@ class Maintenance:
         """What was under way is abandoned; the log has all of it, so it can begin again later."""
         if error.errno in FULL:
             return DiskFull("no space left on the device for a checkpoint; writes and reads go on")
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            return StorageError(f"a checkpoint could not open a file and will be repeated: {error}")
+        if error.errno in NO_FILES:
+            return typed(error, "a checkpoint will be repeated")
         poisoned = Poisoned(f"a checkpoint failed: {error}")
         self.core.committer.fail(poisoned)
         return poisoned
@@ -154,9 +154,7 @@ class Maintenance:
         core.committer.flush()
         core.committer.poll()
         if settings.gc_freeze:
-            # Only what is young is looked at; what survived it is taken for long-lived.
-            gc.collect(1)
-            gc.freeze()
+            self._freezer.tick(now_s)
 
     def _wants_checkpoint(self, now_s: float) -> bool:
         """The three seal triggers: bytes, records, age. And segments that wait to switch tiers.

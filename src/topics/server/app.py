@@ -96,6 +96,8 @@ class App:
 
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
         self.tick = server.tick
+        self.counts.connections = lambda: server.connection_count
+        self.counts.connections_refused = lambda: server.refused_total
         self.waiters.attach(server.tick)
         self.delivery.attach(server.tick)
         self.driver.start(server.tick, steps, self._opened)

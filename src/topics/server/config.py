@@ -14,7 +14,7 @@ import msgspec
 
 from topics.errors import InvalidRequest
 from topics.server.auth import Keys, parse_keys
-from topics.settings import Settings, check
+from topics.settings import Settings, check, check_number
 
 PREFIX = "TOPICS_"
 API_KEYS = "api_keys"
@@ -108,7 +108,7 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Con
     config = Config(
         options=options,
         settings=check(Settings(**{"gc_freeze": True, **settings})),
-        keys=parse_keys(environment.get(PREFIX + API_KEYS.upper(), "") if keys is None else keys),
+        keys=parse_keys(environment.get(PREFIX + API_KEYS.upper()) if keys is None else keys),
     )
     _check(config)
     return config
@@ -142,9 +142,9 @@ def _value(key: str, text: str, kind: Any) -> Any:
 def _check(config: Config) -> None:
     options = config.options
     for field in msgspec.structs.fields(ServerOptions):
-        value = getattr(options, field.name)
-        if isinstance(value, int) and value < 0:
-            raise InvalidRequest(f"{PREFIX}{field.name.upper()} is negative: {value}")
+        name, value = field.name, getattr(options, field.name)
+        if isinstance(value, int):
+            check_number(name, value, is_ms=name.endswith("_ms"))
     if not options.max_watch_topics:
         raise InvalidRequest("TOPICS_MAX_WATCH_TOPICS must be at least 1")
     if options.port > 65535:

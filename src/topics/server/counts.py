@@ -21,3 +21,5 @@ class Counts:
         self.routers: Callable[[], int] = _none
         self.sse_connections: Callable[[], int] = _none
         self.watch_sessions: Callable[[], int] = _none
+        self.connections: Callable[[], int] = _none
+        self.connections_refused: Callable[[], int] = _none

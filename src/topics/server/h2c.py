@@ -106,6 +106,8 @@ class H2Protocol(asyncio.Protocol):
         self._incoming.clear()
         for stream in list(self._streams.values()):
             stream.lose()
+        # Its methods: the library's object would hold itself for ever.
+        self._h2._frame_dispatch_table.clear()
 
     # -- events ------------------------------------------------------------------------------
 

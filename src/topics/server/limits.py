@@ -11,6 +11,8 @@ MIB = 1024 * KIB
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one connection may ask of the server. The defaults suit a server on its own machine."""
 
+    # Connections at a time; 0 for any number.
+    connections_max: int = 0
     # One request.
     target_bytes_max: int = 16 * KIB
     head_bytes_max: int = 64 * KIB

@@ -118,6 +118,7 @@ class MetricsRoute:
             ("topics_bytes_live", "Bytes of them.", core.live_bytes if core else 0),
             ("topics_queue_topics", "Topics that are queues.", sums.queues),
             ("topics_queue_leases_in_flight", "Jobs under lease.", sums.in_flight),
+            ("topics_connections", "Open connections.", counts.connections()),
             ("topics_sse_connections", "Open streams and sockets.", counts.sse_connections()),
             ("topics_watch_sessions", "Watch sessions.", counts.watch_sessions()),
             ("topics_long_polls", "Reads and claims that wait.", app.long_polls),
@@ -127,6 +128,11 @@ class MetricsRoute:
         )
         for name, about, value in rows:
             yield one(name, "gauge", about, value)
+        yield one(
+            "topics_connections_refused_total", "counter",
+            "Connections refused because the process may have no more.",
+            counts.connections_refused(),
+        )  # fmt: skip
 
     def _topics(self, key: Key | None) -> Iterator[Metric]:
         """A block for each topic that the key may see, up to a bound."""

@@ -6,7 +6,10 @@ import asyncio
 import logging
 import socket
 from email.utils import formatdate
+from typing import cast
 
+from topics.errors import Overloaded
+from topics.server.errors import error_response
 from topics.server.h2c import H2Protocol
 from topics.server.http1 import HttpProtocol
 from topics.server.limits import HttpLimits
@@ -23,6 +26,8 @@ SLOTS = 8
 KEEPALIVE_IDLE_S = 60
 KEEPALIVE_STEP_S = 10
 KEEPALIVE_PROBES = 3
+# That connections are refused is said this often, however many there are.
+REFUSED_NOTED_S = 60.0
 
 
 class HttpServer:
@@ -51,6 +56,8 @@ class HttpServer:
         self.tail = b""
         self._slots: list[set[Connection]] = [set() for _ in range(SLOTS)]
         self._joined = 0
+        self.refused_total = 0
+        self._refused_noted_s = -REFUSED_NOTED_S
         self._listeners: list[asyncio.Server] = []
         self._emptied = asyncio.Event()
         self._turn = 0
@@ -71,9 +78,20 @@ class HttpServer:
             _keep_alive(door)
         return int(listener.sockets[0].getsockname()[1])
 
-    def protocol(self) -> HttpProtocol:
+    def protocol(self) -> asyncio.Protocol:
         """A protocol for one new connection: what `create_server` takes as its factory."""
-        return HttpProtocol(self)
+        maximum = self.limits.connections_max
+        if not maximum or self.connection_count < maximum:
+            return HttpProtocol(self)
+        self.refused_total += 1
+        now_s = self.loop.time()
+        if now_s >= self._refused_noted_s + REFUSED_NOTED_S:
+            self._refused_noted_s = now_s
+            LOG.warning(
+                "there are %d connections, the most that this process may have beside its files; "
+                "new ones are refused", maximum,
+            )  # fmt: skip
+        return Refusal(self.tail)
 
     def h2_protocol(self, transport: asyncio.Transport) -> H2Protocol:
         """A protocol for a connection that turned out to speak HTTP/2."""
@@ -141,6 +159,24 @@ class HttpServer:
 
     def _everyone(self) -> list[Connection]:
         return [connection for slot in self._slots for connection in slot]
+
+
+class Refusal(asyncio.Protocol):
+    """A connection that there is no room for: told so, and closed."""
+
+    def __init__(self, tail: bytes) -> None:
+        self._tail = tail
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        answer = error_response(
+            Overloaded("this server has as many connections as it may; try again later")
+        )
+        cast(asyncio.Transport, transport).write(
+            b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d%b%b"
+            % (len(answer.body), self._tail, answer.body)
+        )
+        transport.close()
 
 
 def _keep_alive(door: socket.socket) -> None:

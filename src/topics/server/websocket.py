@@ -20,6 +20,8 @@ from topics.server.message import Request
 from topics.server.takeover import Takeover
 
 LOG = logging.getLogger("topics.server.websocket")
+# The library's own, which has whole messages in it: never one of ours, whose level can be lowered.
+_LIBRARY_LOG = logging.getLogger("websockets.server")
 REASON_BYTES_MAX = 123
 
 _OPENING = (
@@ -197,6 +199,9 @@ class WebSocket(Takeover):
         self._protocol.receive_eof()
         super().connection_lost(_exc)
         self._fragments = None
+        # Both hold the protocol that holds them.
+        self._protocol.parser.close()
+        self._protocol.parser_exc = None
         # The handler usually holds the connection, and would hold it for ever.
         self.on_message = _ignore
 
@@ -205,7 +210,7 @@ def _shake_hands(request: Request, message_bytes_max: int) -> ServerProtocol:
     """The protocol of an accepted connection, its 101 answer waiting to be sent."""
     if request.method != "GET":
         raise MethodNotAllowed("a WebSocket is opened with GET", allow=["GET"])
-    protocol = ServerProtocol(max_size=message_bytes_max, logger=LOG)
+    protocol = ServerProtocol(max_size=message_bytes_max, logger=_LIBRARY_LOG)
     headers = request.headers
     lines = [b"%b: %b\r\n" % (name, headers[name]) for name in _OPENING if name in headers]
     protocol.receive_data(b"GET / HTTP/1.1\r\n" + b"".join(lines) + b"\r\n")

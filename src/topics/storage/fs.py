@@ -190,6 +190,9 @@ def _misplaced(path: str, wanted: str) -> Misplaced:
 class OsFs:
     """The real filesystem."""
 
+    def __init__(self) -> None:
+        self._boot_id = ""
+
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
         flags = os.O_RDWR if writable else os.O_RDONLY
         return OsFile(path, _open_plain(path, flags | (os.O_CREAT if create else 0)))
@@ -250,9 +253,11 @@ class OsFs:
         return OsLock(fd)
 
     def boot_id(self) -> str:
-        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as source:
-            return source.read().strip()
-        return "unknown"
+        # Asked for with each log file, also when no other file can be opened any more.
+        if not self._boot_id:
+            with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as source:
+                self._boot_id = source.read().strip()
+        return self._boot_id or "unknown"
 
 
 def _flock(fd: int, path: str, kind: int) -> None:

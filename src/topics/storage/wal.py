@@ -21,7 +21,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from topics.clock import Clock
-from topics.errors import DiskFull, Poisoned, StorageError
+from topics.errors import DiskFull, Overloaded, Poisoned, StorageError
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.frames import SECTOR, FileHeader, Mark
@@ -34,10 +34,15 @@ SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 10
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+NO_FILES = (errno.EMFILE, errno.ENFILE)
+
+
 def typed(error: OSError, what: str) -> DiskFull | StorageError:
     """An error of the operating system as one of ours, where nothing was written yet."""
     if error.errno in FULL:
         return DiskFull(f"{what}: no space left on the device")
+    if error.errno in NO_FILES:
+        return Overloaded(f"{what}: too many files are open; nothing is lost, try again")
     return StorageError(f"{what}: {error}")
 
 
@@ -246,20 +251,20 @@ class Shard:
         try:
             self._rotate(length)
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in (*FULL, *NO_FILES):
                 raise self._failed(error) from error
             # The reserve lets deletes and other small control frames commit on a full disk. What
             # is kept of it is given back by the next start, which makes a small file of it.
             kept = START_BYTES if self.current.capacity >= 4 * START_BYTES else 0
             if not (may_use_reserve and length <= left - kept):
-                raise self._failed(error) from error
+                raise self._not_begun(error) from error
 
     def rotate(self) -> None:
         """Goes on in a new file; raises DiskFull or Poisoned with the log as it was."""
         try:
             self._rotate(0)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._not_begun(error) from error
 
     def _rotate(self, length: int) -> None:
         room = frames.padded(SECTOR + length + self.settings.wal_reserve_bytes)
@@ -270,6 +275,15 @@ class Shard:
             self.current = following
             self.offset = SECTOR
         self.stats.rotations_total += 1
+
+    def _not_begun(self, error: OSError) -> DiskFull | Poisoned:
+        """Why there is no new file. What could not be opened was not written to either."""
+        if error.errno not in NO_FILES:
+            return self._failed(error)
+        return Overloaded(
+            "the log could not open its next file, because too many are open; nothing was "
+            "written, reads go on, try again"
+        )
 
     def _failed(self, error: OSError) -> DiskFull | Poisoned:
         if error.errno in FULL:
