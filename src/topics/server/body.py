@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 from topics.errors import PayloadTooLarge
 from topics.server.errors import BadRequest, UnsupportedCoding
@@ -13,6 +17,10 @@ LOOP_BYTES_MAX = 64 * 1024
 STEP_BYTES = 1024 * 1024
 # Members of one gzip stream: each costs a fresh decoder, whatever its size.
 MEMBERS_MAX = 1000
+# Bodies that are decoded beside the loop at a time.
+DECODED_TOGETHER_MAX = 2
+
+Done = Callable[["asyncio.Future[bytes | None]"], None]
 
 
 def is_gzip(coding: bytes) -> bool:
@@ -85,3 +93,32 @@ class Gunzip:
             raise BadRequest(f"the gzip body has more than {MEMBERS_MAX} members")
         self._decoder = zlib.decompressobj(31)
         return len(part) + 1
+
+
+class Decoding:
+    """Large bodies being decoded beside the loop, a few at a time: each may become a thousand
+    times as large as it came."""
+
+    __slots__ = ("_loop", "_running", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._running = 0
+        self._waiting: deque[tuple[Gunzip, Done]] = deque()
+
+    def start(self, gunzip: Gunzip, done: Done) -> None:
+        """Decodes to the end; `done` is called on the loop when that is so."""
+        if self._running >= DECODED_TOGETHER_MAX:
+            self._waiting.append((gunzip, done))
+            return
+        self._running += 1
+        work = self._loop.run_in_executor(None, gunzip.run)
+        work.add_done_callback(partial(self._ended, done))
+
+    def _ended(self, done: Done, work: asyncio.Future[bytes | None]) -> None:
+        self._running -= 1
+        try:
+            done(work)
+        finally:
+            if self._waiting:
+                self.start(*self._waiting.popleft())

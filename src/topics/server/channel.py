@@ -65,6 +65,20 @@ class Channel(asyncio.Protocol):
             transport.writelines(out)
             self._out = []
         self._out_bytes = 0
+        if self._is_paused:
+            self._weigh()
+
+    def _unsent_bytes(self) -> int:
+        """What the client has not taken of what there is for it."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def _weigh(self) -> None:
+        """Enters what waits for the client where that is much."""
+        size = self._unsent_bytes()
+        if size > COPY_BYTES_MAX:
+            self.server.unsent.enter(self, size)
+        else:
+            self.server.unsent.leave(self)
 
     def _pause_reading(self) -> None:
         if self._is_reading and self._transport is not None:
@@ -78,6 +92,10 @@ class Channel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_paused = True
+        self._weigh()
+
+    def cut_answers(self) -> None:
+        self.abort()
 
     # -- ending ------------------------------------------------------------------------------
 
@@ -106,6 +124,8 @@ class Channel(asyncio.Protocol):
     def scan(self, now: float) -> None:
         """Cuts off a client that does not read, or that does not go away when it is over."""
         limits = self._limits
+        if self._is_paused:
+            self._weigh()
         if self._ended_at:
             is_sent = self._transport is None or not self._transport.get_write_buffer_size()
             if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):

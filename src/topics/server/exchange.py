@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
-from topics.errors import Closed, TopicsError
+from topics.errors import Closed
 from topics.server.body import LOOP_BYTES_MAX, Gunzip, is_gzip
 from topics.server.channel import Channel
 from topics.server.errors import LOG, error_response, internal_response, response_to
@@ -41,8 +42,9 @@ class Exchange(Channel):
     """
 
     __slots__ = (
-        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler", "_is_blocked", "_is_due",
-        "_is_feeding", "_is_last", "_leftover", "_queue", "_request",
+        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler", "_has_body_entered",
+        "_is_blocked", "_is_due",
+        "_is_feeding", "_is_last", "_leftover", "_queue", "_queued_bytes", "_request",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -51,7 +53,10 @@ class Exchange(Channel):
         self._request = server.request_type
         self._gzip_bytes_min = server.limits.gzip_bytes_min
         self._queue: list[Request] = []
+        # Of answers in it that wait for one before them.
+        self._queued_bytes = 0
         self._backlog: deque[Request] | None = None
+        self._has_body_entered = False
         self._leftover = b""
         # The request at the end of the queue has to be started before any other.
         self._is_blocked = False
@@ -72,7 +77,13 @@ class Exchange(Channel):
         self._pause_reading()
 
     def _is_busy(self) -> bool:
-        return self._is_paused or self._is_blocked or len(self._queue) >= self._limits.pending_max
+        limits = self._limits
+        return (
+            self._is_paused
+            or self._is_blocked
+            or self._queued_bytes > limits.out_bytes_max
+            or len(self._queue) >= limits.pending_max
+        )
 
     def _line_up(self, request: Request) -> None:
         """Starts a request now, if nothing is in its way."""
@@ -134,25 +145,27 @@ class Exchange(Channel):
             return response_to(error)
 
     def _decode(self, request: Request) -> bool:
-        """Decodes the body; False when it was answered, or will be started, elsewhere."""
+        """Decodes the body; False when it was answered, or will be started, elsewhere.
+
+        Decoding costs more than reading: it is done for those only who may send a body here.
+        """
         coding = request.headers.get(b"content-encoding")
         if coding is None or not request.body:
             return True
         try:
-            if not is_gzip(coding):
+            if not self.server.judge(request, True) or not is_gzip(coding):
                 return True
             gunzip = Gunzip(request.body, self._limits.body_bytes_max)
             body = gunzip.run(LOOP_BYTES_MAX)
-        except TopicsError as error:
-            self._answer(request, error_response(error))
+        except Exception as error:
+            self._answer(request, response_to(error))
             return False
         if body is not None:
             request.body = body
             return True
         self._queue.append(request)
         self._is_blocked = True
-        work = self.server.loop.run_in_executor(None, gunzip.run)
-        work.add_done_callback(lambda done: self._decoded(request, done))
+        self.server.decoding.start(gunzip, partial(self._decoded, request))
         return False
 
     def _decoded(self, request: Request, work: asyncio.Future[bytes | None]) -> None:
@@ -182,6 +195,16 @@ class Exchange(Channel):
             return
         request.output = output
         self._queue.append(request)
+        self._count_queued()
+
+    def _count_queued(self) -> None:
+        """Answers that have to wait for those of earlier requests."""
+        answers = (request.output for request in self._queue if request.output is not None)
+        self._queued_bytes = sum(len(part) for answer in answers for part in answer)
+        self._weigh()
+
+    def _unsent_bytes(self) -> int:
+        return self._queued_bytes + super()._unsent_bytes()
 
     def deliver(self, request: Request, response: Response) -> None:
         """The answer of a pending request."""
@@ -191,7 +214,9 @@ class Exchange(Channel):
         self._answered_at = self.server.now
         data = self._plain(request, response)
         request.output = self._render(request, response) if data is None else (data,)
-        if self._queue and self._queue[0] is request and request.output is not None:
+        if self._queue and self._queue[0] is not request:
+            self._count_queued()
+        elif self._queue and request.output is not None:
             self._advance()
 
     def deliver_json(self, request: Request, body: bytes) -> None:
@@ -243,6 +268,8 @@ class Exchange(Channel):
         while True:
             while queue and queue[0].output is not None:
                 self._emit(queue.pop(0).output or ())
+            if self._queued_bytes:
+                self._count_queued()
             if self._backlog is None or self._is_busy() or (queue and queue[-1].successor):
                 break
             request = self._backlog.popleft()
@@ -263,7 +290,18 @@ class Exchange(Channel):
         if self._is_due:
             self._settle()
         if self._backlog is None:
+            if self._has_body_entered:
+                self._leave_body()
             self._resume_reading()
+
+    def _leave_body(self) -> None:
+        """Bodies that were entered in the ledger have been given to their handlers."""
+        self._has_body_entered = False
+        self.server.bodies.leave(self)
+
+    def cut_body(self) -> None:
+        """Bodies on their way hold too much, and this one moves the least."""
+        self.abort()
 
     def _end_read(self) -> None:
         """What a read has brought has been started: its answers leave together."""
@@ -294,9 +332,11 @@ class Exchange(Channel):
         self._queue.pop(0)
         for waiting in self._everything():
             self._abandon(waiting)
-        leftover, self._leftover = self._leftover, b""
+        leftover, self._leftover = self._leftover + self._rest(), b""
         self._transport = None
         self._forget()
+        self._leave_body()
+        self.server.unsent.leave(self)
         self.server.replace(self, successor)
         transport.set_protocol(successor)
         successor.begin(transport, is_paused=self._is_paused)
@@ -318,6 +358,10 @@ class Exchange(Channel):
     def _is_idle(self) -> bool:
         """Whether no request is on its way in."""
         return True
+
+    def _rest(self) -> bytes:
+        """Input that came behind the last request and was not looked at."""
+        return b""
 
     def _forget(self) -> None:
         """Lets go of what only a connection with a future needs."""
@@ -352,6 +396,7 @@ class Exchange(Channel):
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self._weigh()
         if not self._is_feeding:
             self._advance()
 
@@ -359,7 +404,9 @@ class Exchange(Channel):
         self.server.leave(self)
         self._transport = None
         self._forget()
+        self.server.unsent.leave(self)
         everything = self._everything()
         self._queue, self._backlog, self._out = [], None, []
+        self._leave_body()
         for request in everything:
             self._abandon(request)

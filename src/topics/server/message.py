@@ -136,6 +136,9 @@ class Request(msgspec.Struct, eq=False):
 
 Answer: TypeAlias = Response | Pending
 Handler: TypeAlias = Callable[[Any], Answer]
+# Takes a request whose body is still on its way, and whether it is sure to have one. Returns
+# whether the handler will look at the body; raises what can be refused without it.
+Judge: TypeAlias = Callable[[Any, bool], bool]
 
 
 def plain_head(response: Response) -> bytes | None:
