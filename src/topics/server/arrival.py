@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from topics.errors import Closed, Throttled, TopicsError
 from topics.server import head
 from topics.server.body import is_gzip
-from topics.server.errors import refusal_of
+from topics.server.errors import RequestTimeout, refusal_of
 from topics.server.intake import Intake
 from topics.server.message import Head, Request
-from topics.server.repeated import BODY, IDLE, Repeated
+from topics.server.repeated import BODY, HEAD, IDLE, Repeated
 
 if TYPE_CHECKING:
     from httptools import HttpRequestParser
@@ -177,3 +177,34 @@ class Arrival(Repeated):
             )
         )  # fmt: skip
         self._settle()
+
+    # -- life --------------------------------------------------------------------------------
+
+    def scan(self, now: float) -> None:
+        """Ends what has taken too long."""
+        super().scan(now)
+        limits = self._limits
+        age = now - self._since
+        if self._transport is None or self._ended_at:
+            return
+        if not self._is_reading:
+            # We keep the client waiting, not it us.
+            self._since = now
+        elif self._phase == HEAD:
+            if age > limits.head_s:
+                self._time_out("head", limits.head_s)
+        elif self._phase == BODY:
+            allowed_s = limits.body_s + self._body_bytes / limits.body_bytes_per_s_min
+            # What came fast may not be held for as long as it could have taken.
+            if age > allowed_s or min(age, now - self._moved_at) > limits.body_s:
+                self._time_out("body", limits.body_s)
+        elif min(age, now - self._answered_at) > limits.idle_s and not self._queue:
+            self._is_last = True
+            self._end()
+
+    def _time_out(self, part: str, limit_s: float) -> None:
+        self._refuse(RequestTimeout(f"the request's {part} took longer than {limit_s:g} s"))
+        self._settle()
+
+    def _is_idle(self) -> bool:
+        return self._phase == IDLE

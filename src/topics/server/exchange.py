@@ -42,9 +42,9 @@ class Exchange(Channel):
     """
 
     __slots__ = (
-        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler", "_has_body_entered",
+        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler",
         "_is_blocked", "_is_due",
-        "_is_feeding", "_is_last", "_leftover", "_queue", "_queued_bytes", "_request",
+        "_is_feeding", "_is_last", "_leftover", "_queue", "_request",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -53,10 +53,7 @@ class Exchange(Channel):
         self._request = server.request_type
         self._gzip_bytes_min = server.limits.gzip_bytes_min
         self._queue: list[Request] = []
-        # Of answers in it that wait for one before them.
-        self._queued_bytes = 0
         self._backlog: deque[Request] | None = None
-        self._has_body_entered = False
         self._leftover = b""
         # The request at the end of the queue has to be started before any other.
         self._is_blocked = False
@@ -193,18 +190,8 @@ class Exchange(Channel):
         if output is not None and not self._queue:
             self._emit(output)
             return
-        request.output = output
         self._queue.append(request)
-        self._count_queued()
-
-    def _count_queued(self) -> None:
-        """Answers that have to wait for those of earlier requests."""
-        answers = (request.output for request in self._queue if request.output is not None)
-        self._queued_bytes = sum(len(part) for answer in answers for part in answer)
-        self._weigh()
-
-    def _unsent_bytes(self) -> int:
-        return self._queued_bytes + super()._unsent_bytes()
+        self._wait_in_line(request, output)
 
     def deliver(self, request: Request, response: Response) -> None:
         """The answer of a pending request."""
@@ -213,11 +200,13 @@ class Exchange(Channel):
         assert request.output is None, "a request has one answer"
         self._answered_at = self.server.now
         data = self._plain(request, response)
-        request.output = self._render(request, response) if data is None else (data,)
+        output = self._render(request, response) if data is None else (data,)
         if self._queue and self._queue[0] is not request:
-            self._count_queued()
-        elif self._queue and request.output is not None:
-            self._advance()
+            self._wait_in_line(request, output)
+        else:
+            request.output = output
+            if self._queue and output is not None:
+                self._advance()
 
     def deliver_json(self, request: Request, body: bytes) -> None:
         """`deliver` of 200 and JSON, at once where nothing else is on its way: most are so."""
@@ -267,9 +256,10 @@ class Exchange(Channel):
         queue = self._queue
         while True:
             while queue and queue[0].output is not None:
-                self._emit(queue.pop(0).output or ())
-            if self._queued_bytes:
-                self._count_queued()
+                request = queue.pop(0)
+                self._emit(request.output or ())
+                if self._queued:
+                    self._count_queued(-self._queued.pop(request, 0))
             if self._backlog is None or self._is_busy() or (queue and queue[-1].successor):
                 break
             request = self._backlog.popleft()
@@ -293,15 +283,6 @@ class Exchange(Channel):
             if self._has_body_entered:
                 self._leave_body()
             self._resume_reading()
-
-    def _leave_body(self) -> None:
-        """Bodies that were entered in the ledger have been given to their handlers."""
-        self._has_body_entered = False
-        self.server.bodies.leave(self)
-
-    def cut_body(self) -> None:
-        """Bodies on their way hold too much, and this one moves the least."""
-        self.abort()
 
     def _end_read(self) -> None:
         """What a read has brought has been started: its answers leave together."""
@@ -331,7 +312,7 @@ class Exchange(Channel):
         self._resume_reading()
         self._queue.pop(0)
         for waiting in self._everything():
-            self._abandon(waiting)
+            waiting.abandon()
         leftover, self._leftover = self._leftover + self._rest(), b""
         self._transport = None
         self._forget()
@@ -369,17 +350,6 @@ class Exchange(Channel):
     def _everything(self) -> list[Request]:
         return [*self._queue, *(self._backlog or ())]
 
-    def _abandon(self, request: Request) -> None:
-        if request.successor is not None:
-            request.successor.abandon()
-        callback, request.on_abandoned = request.on_abandoned, None
-        if callback is None or request.output is not None:
-            return
-        try:
-            callback()
-        except Exception as error:
-            LOG.error("a callback of an abandoned request failed", exc_info=error)
-
     # -- asyncio.Protocol --------------------------------------------------------------------
 
     def eof_received(self) -> bool:
@@ -406,7 +376,7 @@ class Exchange(Channel):
         self._forget()
         self.server.unsent.leave(self)
         everything = self._everything()
-        self._queue, self._backlog, self._out = [], None, []
+        self._queue, self._backlog, self._out, self._queued = [], None, [], {}
         self._leave_body()
         for request in everything:
-            self._abandon(request)
+            request.abandon()

@@ -49,6 +49,11 @@ class StreamProtocol(HttpProtocol):
         super()._look_closer(request, parser)
         request.is_http10 = True
 
+    def _time_out(self, part: str, limit_s: float) -> None:
+        # As a connection of HTTP/1 ends with its slow request, unless others go on here.
+        cast(StreamTransport, self._transport).end_connection_if_alone()
+        super()._time_out(part, limit_s)
+
 
 class StreamTransport(asyncio.Transport):
     """Takes the bytes of an answer of HTTP/1 and sends them as one of HTTP/2.
@@ -121,6 +126,9 @@ class StreamTransport(asyncio.Transport):
             connection.end(self.number, is_whole=self.is_whole)
             self.lose()
         return left <= 0 and bool(self._out)
+
+    def end_connection_if_alone(self) -> None:
+        self._connection.end_after(self.number)
 
     def lose(self) -> None:
         """The stream is over, from either side."""
@@ -209,7 +217,9 @@ def request_head(headers: Headers, body_bytes: int | None) -> bytes | None:
     length = None if body_bytes is None else b"%d" % body_bytes
     for name, value in headers:
         if name == b"content-length":
-            length = value if length is None else length
+            if length not in (None, value):
+                return None
+            length = value
         elif not name.startswith(b":") and name not in _HOP and name != b"host":
             lines.append(name + b": " + value)
     if length is None:

@@ -335,6 +335,11 @@ class H2Protocol(asyncio.Protocol):
     def cut_answers(self) -> None:
         self.abort()
 
+    def end_after(self, number: int) -> None:
+        """The connection ends with this stream, if there is no other."""
+        if not self._incoming and self._streams.keys() <= {number}:
+            self._is_last = True
+
     def drain(self) -> None:
         """New streams are refused; ends with the last of those there are."""
         self._is_last = True

@@ -26,7 +26,6 @@ from topics.server import head
 from topics.server.arrival import PREFACE, Arrival
 from topics.server.errors import (
     BadRequest,
-    RequestTimeout,
     TargetTooLong,
     error_response,
     refusal_of,
@@ -380,34 +379,3 @@ class HttpProtocol(Arrival):
         else:
             request.output = self._render(request, error_response(error))
             self._backlog.append(request)
-
-    # -- life --------------------------------------------------------------------------------
-
-    def scan(self, now: float) -> None:
-        """Ends what has taken too long."""
-        super().scan(now)
-        limits = self._limits
-        age = now - self._since
-        if self._transport is None or self._ended_at:
-            return
-        if not self._is_reading:
-            # We keep the client waiting, not it us.
-            self._since = now
-        elif self._phase == HEAD:
-            if age > limits.head_s:
-                self._time_out("head", limits.head_s)
-        elif self._phase == BODY:
-            allowed_s = limits.body_s + self._body_bytes / limits.body_bytes_per_s_min
-            # What came fast may not be held for as long as it could have taken.
-            if age > allowed_s or min(age, now - self._moved_at) > limits.body_s:
-                self._time_out("body", limits.body_s)
-        elif min(age, now - self._answered_at) > limits.idle_s and not self._queue:
-            self._is_last = True
-            self._end()
-
-    def _time_out(self, part: str, limit_s: float) -> None:
-        self._refuse(RequestTimeout(f"the request's {part} took longer than {limit_s:g} s"))
-        self._settle()
-
-    def _is_idle(self) -> bool:
-        return self._phase == IDLE

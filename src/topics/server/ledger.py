@@ -22,35 +22,49 @@ H = TypeVar("H")
 
 
 class _Entry:
-    __slots__ = ("held_bytes", "moved_bytes", "pace", "since")
+    __slots__ = ("held_bytes", "moved_at", "moved_bytes", "pace", "since")
 
     def __init__(self, now: float) -> None:
         self.held_bytes = 0
+        # What has moved since when, and how fast it did before that.
         self.moved_bytes = 0
         self.since = now
         self.pace = math.inf
+        self.moved_at = now
+
+    def move(self, moved_bytes: int, now: float) -> None:
+        if moved_bytes > 0:
+            self.moved_bytes += moved_bytes
+            self.moved_at = now
+        if now - self.since >= PACE_S:
+            self.pace = self.moved_bytes / (now - self.since)
+            self.moved_bytes, self.since = 0, now
+
+    def rank(self, now: float) -> tuple[float, float]:
+        """Lower is slower: those that stand still come first, the longest of them in front."""
+        return (0.0 if now - self.moved_at >= PACE_S else self.pace), self.moved_at
 
 
 class Ledger(Generic[H]):
-    """Who holds how much. `cut` ends a holder, which leaves within that call or soon after."""
+    """Who holds how much. `cut` ends a holder; here it has left by then.
+
+    Whoever `is_inward` moves by holding more, as a body that arrives; else by holding less, as an
+    answer that is taken.
+    """
 
     __slots__ = (
-        "_bytes_max",
-        "_cut",
-        "_entries",
-        "_now",
-        "_told_at",
-        "_what",
-        "cuts",
+        "_bytes_max", "_cut", "_entries", "_is_inward", "_now", "_told_at", "_what", "cuts",
         "held_bytes",
-    )
+    )  # fmt: skip
 
     def __init__(
-        self, what: str, bytes_max: int, *, now: Callable[[], float], cut: Callable[[H], None]
-    ) -> None:
+        self, what: str, bytes_max: int, *, is_inward: bool,
+        now: Callable[[], float], cut: Callable[[H], None],
+    ) -> None:  # fmt: skip
         self._what = what
         # Without a bound it is still known how much there is.
         self._bytes_max = bytes_max or math.inf
+        self._is_inward = is_inward
         self._now = now
         self._cut = cut
         self._entries: dict[H, _Entry] = {}
@@ -63,22 +77,16 @@ class Ledger(Generic[H]):
         """Whether more than half of the bound is taken."""
         return self.held_bytes * 2 > self._bytes_max
 
-    def enter(self, holder: H, held_bytes: int, moved_bytes: int = 0) -> None:
-        """The holder has so much now, and has moved so much since the last time.
-
-        What has become less has moved, too. The holder itself may be cut.
-        """
+    def enter(self, holder: H, held_bytes: int) -> None:
+        """The holder has so much now. It may be cut itself."""
         now = self._now()
         entry = self._entries.get(holder)
         if entry is None:
             entry = self._entries[holder] = _Entry(now)
         change = held_bytes - entry.held_bytes
-        entry.moved_bytes += moved_bytes + max(0, -change)
         entry.held_bytes = held_bytes
         self.held_bytes += change
-        if now - entry.since >= PACE_S:
-            entry.pace = entry.moved_bytes / (now - entry.since)
-            entry.moved_bytes, entry.since = 0, now
+        entry.move(change if self._is_inward else -change, now)
         while self.held_bytes > self._bytes_max:
             self._cut_slowest(now)
 
@@ -89,11 +97,7 @@ class Ledger(Generic[H]):
             self.held_bytes -= entry.held_bytes
 
     def _cut_slowest(self, now: float) -> None:
-        def pace(item: tuple[H, _Entry]) -> tuple[float, float]:
-            entry, for_s = item[1], now - item[1].since
-            return (entry.moved_bytes / for_s if for_s >= PACE_S else entry.pace), entry.since
-
-        slowest, entry = min(self._entries.items(), key=pace)
+        slowest, entry = min(self._entries.items(), key=lambda item: item[1].rank(now))
         self.leave(slowest)
         self.cuts += 1
         if now - self._told_at >= TOLD_S:

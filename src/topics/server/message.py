@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
 from collections.abc import Callable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from topics.server.exchange import Exchange
     from topics.server.takeover import Takeover
 
+LOG = logging.getLogger("topics.server")
 JSON = "application/json"
 TEXT_PLAIN = "text/plain; charset=utf-8"
 # Below this, one copy is cheaper than a second buffer to write.
@@ -132,6 +134,18 @@ class Request(msgspec.Struct, eq=False):
         is gone.
         """
         self.connection.deliver(self, response)
+
+    def abandon(self) -> None:
+        """The client has gone: whoever waits to answer is told."""
+        if self.successor is not None:
+            self.successor.abandon()
+        callback, self.on_abandoned = self.on_abandoned, None
+        if callback is None or self.output is not None:
+            return
+        try:
+            callback()
+        except Exception as error:
+            LOG.error("a callback of an abandoned request failed", exc_info=error)
 
 
 Answer: TypeAlias = Response | Pending

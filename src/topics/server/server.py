@@ -54,12 +54,12 @@ class HttpServer:
         self.known_heads = KnownHeads()
         self.is_draining = False
         self.bodies: Ledger[BodyHolder] = Ledger(
-            "bodies on their way in", self._body_bytes_max(), now=self._clock,
-            cut=lambda holder: self._soon(holder.cut_body),
+            "bodies on their way in", self._body_bytes_max(),
+            is_inward=True, now=self._clock, cut=lambda holder: self._soon(holder.cut_body),
         )  # fmt: skip
         self.unsent: Ledger[AnswerHolder] = Ledger(
-            "answers that were not taken", self.limits.unsent_bytes_max, now=self._clock,
-            cut=lambda holder: self._soon(holder.cut_answers),
+            "answers that were not taken", self.limits.unsent_bytes_max,
+            is_inward=False, now=self._clock, cut=lambda holder: self._soon(holder.cut_answers),
         )  # fmt: skip
         self.decoding = Decoding(self.loop)
         # Ends the head of every answer.
