@@ -1,4 +1,7 @@
-"""Request bodies in a content coding, decoded under a limit: a gzip bomb costs what it is worth."""
+"""Request bodies: gathered as they come, and decoded under a limit.
+
+A gzip bomb costs what it is worth.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from functools import partial
 from topics.errors import PayloadTooLarge
 from topics.server.errors import BadRequest, UnsupportedCoding
 
+# Smaller parts of a body are put together.
+PART_BYTES_MIN = 4 * 1024
 # What is decoded on the loop; a body that turns out larger goes on beside it.
 LOOP_BYTES_MAX = 64 * 1024
 # A step of decoding, so that the limit is noticed soon after it was passed.
@@ -34,6 +39,32 @@ def is_gzip(coding: bytes) -> bool:
         f"Content-Encoding {name.decode('latin-1')!r} is not supported; send gzip or none",
         supported=["gzip", "identity"],
     )
+
+
+class Parts:
+    """A body as it comes: large parts as they are, small ones put together.
+
+    Each kept on its own, a byte would cost fifty; all in one buffer, large ones would be copied
+    again and again as it grows.
+    """
+
+    __slots__ = ("_parts", "_small")
+
+    def __init__(self, first: bytes = b"") -> None:
+        self._parts: list[bytes | bytearray] = [first]
+        self._small = bytearray()
+
+    def add(self, data: bytes) -> None:
+        if len(data) < PART_BYTES_MIN:
+            self._small += data
+        if len(data) >= PART_BYTES_MIN or len(self._small) >= PART_BYTES_MIN:
+            self._parts.append(self._small)
+            self._small = bytearray()
+        if len(data) >= PART_BYTES_MIN:
+            self._parts.append(data)
+
+    def joined(self) -> bytes:
+        return b"".join((*self._parts, self._small))
 
 
 class Gunzip:

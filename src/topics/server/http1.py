@@ -24,6 +24,7 @@ from httptools import (
 from topics.errors import PayloadTooLarge, TopicsError
 from topics.server import head
 from topics.server.arrival import PREFACE, Arrival
+from topics.server.body import Parts
 from topics.server.errors import (
     BadRequest,
     TargetTooLong,
@@ -60,7 +61,7 @@ class HttpProtocol(Arrival):
         self._headers: dict[bytes, bytes] = {}
         # The head, once complete, of a request that may still have trailers.
         self._head: dict[bytes, bytes] | None = None
-        self._body: bytes | bytearray = b""
+        self._body: bytes | Parts = b""
         # A length of so few digits is below the limit.
         self._safe_digits = len(str(server.limits.body_bytes_max)) - 1
         # Heads are measured exactly only where one could be too large.
@@ -158,11 +159,11 @@ class HttpProtocol(Arrival):
             self._body = b""
         elif not body:
             self._body = data
-        elif isinstance(body, bytearray):
-            body += data
+        elif isinstance(body, Parts):
+            body.add(data)
         else:
-            self._body = bytearray(body)
-            self._body += data
+            self._body = Parts(body)
+            self._body.add(data)
         self._body_bytes += len(data)
         if self._body_bytes > self._limits.body_bytes_max:
             self._check_body_bytes(self._body_bytes)
@@ -177,7 +178,7 @@ class HttpProtocol(Arrival):
         verb = parser.get_method()
         verb_name = _METHODS.get(verb) or verb.decode("latin-1")
         parsed = Head(verb_name, self._target, self._headers)
-        request = self._request(self, parsed, body if type(body) is bytes else bytes(body))
+        request = self._request(self, parsed, body if isinstance(body, bytes) else body.joined())
         self._body = b""
         if (
             not self._is_plain
@@ -360,7 +361,7 @@ class HttpProtocol(Arrival):
 
     def _refuse(self, error: TopicsError) -> None:
         self._parser = self._awaited = None
-        self._body, self._parts = b"", bytearray()
+        self._body, self._parts = b"", None
         if self._has_body_entered and self._backlog is None:
             self._leave_body()
         # It holds its traceback, which holds this connection.
