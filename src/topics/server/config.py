@@ -16,6 +16,7 @@ from topics.errors import InvalidRequest
 from topics.server.auth import Keys, parse_keys
 from topics.settings import Settings, check, check_number
 
+MIB = 1024 * 1024
 PREFIX = "TOPICS_"
 API_KEYS = "api_keys"
 # Variables of other parts of topics, which may stand in the same environment.
@@ -40,6 +41,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     probe_auth: bool = False
     cors_origins: str = ""
     # Caps on what clients can hold open.
+    max_inflight_body_bytes: int = 256 * MIB
+    max_unsent_bytes: int = 256 * MIB
     max_inflight_per_key: int = 1000
     max_watch_sessions: int = 10_000
     max_sse_connections: int = 10_000

@@ -136,6 +136,14 @@ def response_to(error: BaseException) -> Response:
     return internal_response(error)
 
 
+def refusal_of(error: Exception) -> TopicsError:
+    """What went wrong while a head was looked at, as something that can be told."""
+    if isinstance(error, TopicsError):
+        return error
+    LOG.error("a request can not be handled", exc_info=error)
+    return TopicsError("an internal error; the server's log has the details")
+
+
 def error_body(code: str, message: str, detail: dict[str, Any]) -> bytes:
     """`{"error": {code, message, detail}}`; detail is left out when there is nothing in it."""
     content: dict[str, Any] = {"code": code, "message": message}

@@ -46,9 +46,11 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     app = App(config)
     bytes_max = config.settings.max_body_bytes
     limits = HttpLimits(
-        body_bytes_max=bytes_max, message_bytes_max=bytes_max, connections_max=connections_max
-    )
-    server = HttpServer(app.__call__, limits=limits, request_type=Call)
+        body_bytes_max=bytes_max, message_bytes_max=bytes_max, connections_max=connections_max,
+        inflight_body_bytes_max=options.max_inflight_body_bytes,
+        unsent_bytes_max=options.max_unsent_bytes,
+    )  # fmt: skip
+    server = HttpServer(app.__call__, judge=app.judge, limits=limits, request_type=Call)
     try:
         port = await server.listen(options.host.strip("[]"), options.port)
         app.start(server, steps)

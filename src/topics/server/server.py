@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from email.utils import formatdate
 from typing import cast
 
 from topics.errors import Overloaded
+from topics.server.body import Decoding
 from topics.server.errors import error_response
 from topics.server.h2c import H2Protocol
 from topics.server.http1 import HttpProtocol
+from topics.server.ledger import Ledger
 from topics.server.limits import HttpLimits
-from topics.server.message import Handler, Request
+from topics.server.message import Handler, Judge, Request
 from topics.server.repeated import KnownHeads
-from topics.server.takeover import Connection
+from topics.server.takeover import AnswerHolder, BodyHolder, Connection
 from topics.server.tick import Tick
 
 LOG = logging.getLogger("topics.server")
@@ -33,7 +36,8 @@ REFUSED_NOTED_S = 60.0
 class HttpServer:
     """Serves one handler on any number of sockets, all on the running loop.
 
-    The handler is called once for each complete request, on the loop, and returns at once.
+    The handler is called once for each complete request, on the loop, and returns at once. Before
+    more of a body is read than came with its head, `judge` is asked whether there is any use in it.
     `tick` is the end of the current turn of the loop; `now` is the loop's time, a scan old at most.
     """
 
@@ -41,17 +45,28 @@ class HttpServer:
         self,
         handler: Handler,
         *,
+        judge: Judge | None = None,
         limits: HttpLimits | None = None,
         request_type: type[Request] = Request,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.handler = handler
+        self.judge = judge or _any_body
         self.request_type = request_type
         self.limits = limits or HttpLimits()
         self.tick = Tick(self.loop)
         self.now = self.loop.time()
         self.known_heads = KnownHeads()
         self.is_draining = False
+        self.bodies: Ledger[BodyHolder] = Ledger(
+            "bodies on their way in", self._body_bytes_max(),
+            is_inward=True, now=self._clock, cut=lambda holder: self._soon(holder.cut_body),
+        )  # fmt: skip
+        self.unsent: Ledger[AnswerHolder] = Ledger(
+            "answers that were not taken", self.limits.unsent_bytes_max,
+            is_inward=False, now=self._clock, cut=lambda holder: self._soon(holder.cut_answers),
+        )  # fmt: skip
+        self.decoding = Decoding(self.loop)
         # Ends the head of every answer.
         self.tail = b""
         self._slots: list[set[Connection]] = [set() for _ in range(SLOTS)]
@@ -143,6 +158,18 @@ class HttpServer:
         successor.slot = connection.slot
         self._slots[successor.slot].add(successor)
 
+    def _soon(self, cut: Callable[[], None]) -> None:
+        # Not now: whoever is cut may be the caller.
+        self.loop.call_soon(cut)
+
+    def _clock(self) -> float:
+        return self.now
+
+    def _body_bytes_max(self) -> int:
+        """Room for one body there always is."""
+        bytes_max = self.limits.inflight_body_bytes_max
+        return max(bytes_max, self.limits.body_bytes_max) if bytes_max else 0
+
     # -- time --------------------------------------------------------------------------------
 
     def _scan(self) -> None:
@@ -177,6 +204,10 @@ class Refusal(asyncio.Protocol):
             % (len(answer.body), self._tail, answer.body)
         )
         transport.close()
+
+
+def _any_body(_request: Request, _has_body: bool) -> bool:
+    return True
 
 
 def _keep_alive(door: socket.socket) -> None:
