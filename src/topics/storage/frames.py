@@ -83,7 +83,7 @@ class FileHeader:
     boot_id: str
     # Where the frame numbers of this file go on: a file whose groups all vanished is missed.
     first_lsn: int
-    # The file never gets shorter: one that did lost its end to something other than a crash.
+    # The file never gets longer; room that was not used may be given back.
     capacity: int
     # Copies in this file are made from records that stand elsewhere: replay keeps those at hand.
     is_routed: bool = False

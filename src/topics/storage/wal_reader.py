@@ -141,11 +141,8 @@ def _read_files(
         lsn_expected = header.first_lsn + len(groups.frames)
         line.end = Mark(log_file.number, groups.end)
         line.ends[log_file.path] = groups.end
-        # Room that was given back ends where the groups end.
-        is_cut = len(raw) < header.capacity and len(raw) != groups.end
-        if is_cut and (len(groups.frames) or position < len(files) - 1):
-            line.damage = Damage(log_file.path, groups.end, True)
-        elif groups.damaged:
+        # How long the file is says nothing: room that was not used is given back.
+        if groups.damaged:
             line.damage = _damage(data, line, rest)
         elif line.mark < groups.mark:
             line.mark = groups.mark
