@@ -53,7 +53,7 @@ class Account:
         """Says something else of a range that is accounted for."""
         parts = list(self.ranges(self.base, self.next - 1))
         self._lasts, self._states = array("Q"), bytearray()
-        for low, high, known in parts:
+        for _, high, known in parts:
             self.extend(min(high, first - 1), known)
             self.extend(min(high, last), state if high >= first else known)
             if high > last:

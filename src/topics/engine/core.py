@@ -59,7 +59,12 @@ class Core:
         self.live_bytes = 0
         # Assigned but not published yet.
         self.pending_bytes = 0
-        # Published since the last checkpoint began.
+        # Of the log that recovery read: its bytes, and how many starts have left a part of it.
+        self.replayed_bytes = 0
+        self.replayed_generations = 0
+        # Whether there are less than two snapshots, so that nothing of the log could be trimmed.
+        self.is_untrimmed = False
+        # Published since the last checkpoint began, or replayed.
         self.unsealed_records = 0
         self.unsealed_bytes = 0
         self.idempotency_keys = 0
