@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from topics.engine import lease_frames
 from topics.engine.block import Block, ghost_block
 from topics.engine.core import Core, nothing
+from topics.engine.flagging import write_flags
 from topics.engine.router_frames import encode
 from topics.engine.segments import Segment
 from topics.engine.topic import FIRST, Topic
@@ -29,6 +30,18 @@ from topics.storage import columns as columns_codec
 from topics.storage.columns import Columns
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 from topics.storage.snapshot import Snapshot, SnapshotWriter, TopicRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """A run of records in no segment yet, with its deletes as the snapshot has the topic.
+
+    Later ones are in the log behind it; what is deleted whole meanwhile forgets its own columns.
+    """
+
+    first: int
+    columns: Columns
+    dead: bytes | None
 
 
 @dataclass(slots=True)
@@ -78,18 +91,12 @@ def take(core: Core) -> Iterator[None]:
     core.checkpoints_begun += 1
     for lane in committer.lanes:
         lane.shard.rotate()
-    marks = [lane.shard.position for lane in committer.lanes]
-    for lane, mark in zip(committer.lanes, marks, strict=True):
-        core.syncer.kick(lane.shard)
-        while lane.shard.synced < mark:
-            if lane.shard.poison is not None:
-                raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
-            yield
-    committer.poll()
+    positions = [lane.shard.position.number for lane in committer.lanes]
+    yield from core.until_durable()
     topics = list(core.by_id.values())
     named = dict(core.segments.live)
     run = Pass(
-        [mark.number for mark in marks], core.next_topic_id, core.next_epoch,
+        positions, core.next_topic_id, core.next_epoch,
         set(core.segments.live), [*core.segments.garbage, *core.tiering.unneeded],
         SnapshotWriter(core.data.fs, core.data.snapshots, core.snapshot_number + 1),
     )  # fmt: skip
@@ -107,16 +114,15 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
     for ring in core.routers.sources_first(topics):
         yield from _let_arrive(core, ring)
         captured = [_capture(core, run, topic) for topic in ring if not topic.dropped]
-        for topic, blocks in captured:
-            yield from _seal_topic(core, run, topic, blocks)
+        for topic, unsealed in captured:
+            yield from _seal_topic(core, run, topic, unsealed)
     if run.packed is not None:
         yield from _finish_segment(core, run, run.packed)
     # Also those that nothing needs any more since: the snapshot still names them, and the frames
     # of their deletes are trimmed.
     named |= run.made | core.segments.live
     for segment in named.values():
-        if segment.unflagged:
-            yield from core.in_background(core.segments.flag_writer(segment))
+        yield from write_flags(core, segment)
     numbers = sorted(run.segments)
     taken = Snapshot(
         core.snapshot_number + 1, core.generation, run.positions, run.next_topic_id,
@@ -170,8 +176,8 @@ def _let_arrive(core: Core, topics: list[Topic]) -> Iterator[None]:
             source.is_held = False
 
 
-def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Block]]:
-    """Records a topic's state at this moment; the blocks of it that are in no segment yet."""
+def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Unsealed]]:
+    """Records a topic's state at this moment; what of it is in no segment yet."""
     record = capture(topic)
     record.leases = lease_frames.kept(core, topic)
     record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
@@ -182,24 +188,27 @@ def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Block]]:
     blocks = [b for b in topic.blocks if b.segment is None and not b.is_ghost]
     if blocks:
         blocks[-1].freeze()
-    return topic, blocks
+    return topic, [
+        Unsealed(b.first, b.columns, None if b.dead is None else bytes(b.dead))
+        for b in blocks
+        if b.columns is not None
+    ]
 
 
-def _seal_topic(core: Core, run: Pass, topic: Topic, blocks: list[Block]) -> Iterator[None]:
+def _seal_topic(core: Core, run: Pass, topic: Topic, unsealed: list[Unsealed]) -> Iterator[None]:
     settings = core.settings
-    if not blocks:
+    if not unsealed:
         if run.captured % 256 == 0 or topic.config.durability == "ephemeral":
             yield
         return
-    size = sum(block.size for block in blocks)
+    size = sum(len(each.columns.payload) for each in unsealed)
     owns = size >= settings.own_segment_bytes
     writer = _writer(core, run) if owns else (run.packed or _writer(core, run))
     written = 0
-    # Columns as they are now: a block that is deleted whole meanwhile forgets its own.
-    held = [(block.first, block.columns) for block in blocks if block.columns is not None]
+    held = [(each.first, each.columns) for each in unsealed]
     for first, columns in _reblock(held, settings.block_bytes):
         # The frames of these deletes are trimmed with the log: the segment must know them itself.
-        dead = _dead_between(blocks, first, first + len(columns))
+        dead = _dead_between(unsealed, first, first + len(columns))
         row = writer.add(columns, topic_id=topic.id, epoch=topic.epoch, first=first, dead=dead)
         run.pieces.setdefault(writer.number, []).append(Piece(topic, row, columns))
         written += len(columns.payload)
@@ -224,15 +233,15 @@ def _writer(core: Core, run: Pass) -> SegmentWriter:
     return run.unfinished[number]
 
 
-def _dead_between(blocks: list[Block], first: int, stop: int) -> bytes:
+def _dead_between(unsealed: list[Unsealed], first: int, stop: int) -> bytes:
     """The delete flags of the seqs [first, stop)."""
     flags = bytearray(stop - first)
-    index = max(bisect_right(blocks, first, key=FIRST) - 1, 0)
-    while index < len(blocks) and blocks[index].first < stop:
-        block = blocks[index]
-        low, high = max(first, block.first), min(stop, block.stop)
-        if block.dead is not None and low < high:
-            flags[low - first : high - first] = block.dead[low - block.first : high - block.first]
+    index = max(bisect_right(unsealed, first, key=FIRST) - 1, 0)
+    while index < len(unsealed) and unsealed[index].first < stop:
+        run = unsealed[index]
+        low, high = max(first, run.first), min(stop, run.first + len(run.columns))
+        if run.dead is not None and low < high:
+            flags[low - first : high - first] = run.dead[low - run.first : high - run.first]
         index += 1
     return bytes(flags)
 

@@ -17,7 +17,7 @@ from topics.engine.routers import Routers
 from topics.engine.segments import Segments
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, TopicNotFound
+from topics.errors import DiskFull, Poisoned, TopicNotFound
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
@@ -101,6 +101,18 @@ class Core:
                 background.pause()
         job.result()
         yield
+
+    def until_durable(self) -> Iterator[None]:
+        """Waits, a step at a time, until all that was written so far is durable and applied."""
+        marks = [lane.shard.position for lane in self.committer.lanes]
+        for lane, mark in zip(self.committer.lanes, marks, strict=True):
+            if lane.shard.synced < mark:
+                self.syncer.kick(lane.shard)
+            while lane.shard.synced < mark:
+                if lane.shard.poison is not None:
+                    raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
+                yield
+        self.committer.poll()
 
     # -- topics ------------------------------------------------------------------------------
 

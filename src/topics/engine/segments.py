@@ -8,7 +8,6 @@ the caller fetches it where waiting is allowed and tries again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from topics.engine.block import Block
@@ -216,23 +215,8 @@ class Segments:
             if self.fs.exists(path):
                 self.fs.unlink(path)
 
-    def write_flags(self, segment: Segment) -> None:
-        """Makes the deletes of sealed records durable in the segment itself."""
-        if segment.unflagged:
-            self.flag_writer(segment)()
-
-    def flag_writer(self, segment: Segment) -> Callable[[], None]:
-        """The call that writes the flags due now; it may run in another thread."""
-        indexes, segment.unflagged = segment.unflagged, []
+    def write_flags(self, segment: Segment, indexes: list[int]) -> None:
+        """Writes flags (see flagging.py) and syncs them; may run in another thread."""
         write = cold_codec.add_flags if segment.is_cold else codec.write_flags
-
-        def call() -> None:
-            try:
-                written = write(self.fs, self.directory, segment.info, indexes)
-                segment.flag_sums = flags.renewed(segment.info.rows, written, segment.flag_sums)
-            except BaseException:
-                # Still due: the log must not be trimmed before they are durable.
-                segment.unflagged.extend(indexes)
-                raise
-
-        return call
+        written = write(self.fs, self.directory, segment.info, indexes)
+        segment.flag_sums = flags.renewed(segment.info.rows, written, segment.flag_sums)
