@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -77,9 +76,6 @@ class Core:
         self.promotions: dict[int, Promotion] = {}
         # How often the log was cut for a checkpoint.
         self.checkpoints_begun = 0
-        # Sealed blocks that are still in memory, oldest first.
-        self.resident: deque[tuple[Block, int]] = deque()
-        self.resident_bytes = 0
         self.tiering = Tiering(self)
         # Whether sliced work waits for a thread: then more slices now would do nothing.
         self.is_waiting = False
@@ -213,18 +209,6 @@ class Core:
                 except DiskFull:
                     lane.shard.is_routed = False
                     raise
-
-    # -- memory ------------------------------------------------------------------------------
-
-    def note_resident(self, block: Block) -> None:
-        """A sealed block whose columns are still in memory; the oldest of them go at the bound."""
-        self.resident.append((block, block.size))
-        self.resident_bytes += block.size
-        while self.resident_bytes > self.settings.resident_bytes and self.resident:
-            oldest, size = self.resident.popleft()
-            self.resident_bytes -= size
-            if oldest.segment is not None:
-                oldest.columns = None
 
     # -- time --------------------------------------------------------------------------------
 

@@ -50,6 +50,17 @@ class Keys:
             del self._answers[digest]
         return len(gone)
 
+    def digests(self) -> list[bytes]:
+        return list(self._answers)
+
+    def get(self, digest: bytes) -> tuple[bytes, int, int, int] | None:
+        """(digest, first seq, count, time) of a write, in its window or not."""
+        packed = self._answers.get(digest)
+        if packed is None:
+            return None
+        ts, first, count = _unpack(packed)
+        return digest, first, count, ts
+
     def dump(self) -> Iterator[tuple[bytes, int, int, int]]:
         for digest, packed in self._answers.items():
             ts, first, count = _unpack(packed)
