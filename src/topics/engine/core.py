@@ -11,10 +11,10 @@ from topics.engine import background, retention
 from topics.engine.block import Block
 from topics.engine.commit import Committer, Op, Syncer
 from topics.engine.names import Names
-from topics.engine.relocation import Tiering
 from topics.engine.routers import Routers
 from topics.engine.segments import Segments
 from topics.engine.tags import TagIndex
+from topics.engine.tiering import Tiering
 from topics.engine.topic import Topic
 from topics.errors import DiskFull, Poisoned, TopicNotFound
 from topics.settings import Settings
