@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, seqs
-from topics.engine.checkpoint import KEYS_SLICE, take
+from topics.engine.checkpoint import take
+from topics.engine.idempotency import PART_KEYS
 from topics.engine.write import request_of
 from topics.errors import DiskFull, InvalidRequest, Throttled
 from topics.testing import FakeDisk
@@ -232,7 +233,7 @@ def test_keys_are_sealed_some_at_a_time_while_others_come_and_go(how: Ending) ->
     for n in range(50):
         write(world, key=f"old {n}", count=1)
     world.clock.advance(500)
-    for n in range(3 * KEYS_SLICE):
+    for n in range(3 * PART_KEYS):
         world.engine.submit_append("t", request_of([{"data": n}], idempotency_key=f"key {n}"))
     world.engine.sync()
     world.clock.advance(501)
@@ -242,7 +243,7 @@ def test_keys_are_sealed_some_at_a_time_while_others_come_and_go(how: Ending) ->
         assert not write(world, key=f"new {step}", count=1).deduped
     assert step >= 3
     world.restart(how)
-    keys = [f"key {n}" for n in (0, 1, KEYS_SLICE, 3 * KEYS_SLICE - 1)]
+    keys = [f"key {n}" for n in (0, 1, PART_KEYS, 3 * PART_KEYS - 1)]
     keys += [f"new {n}" for n in range(step)]
     assert all(write(world, key=key, count=1).deduped for key in keys)
     assert not write(world, key="old 7", count=1).deduped

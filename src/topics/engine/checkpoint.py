@@ -45,9 +45,6 @@ class Unsealed:
     dead: bytes | None
 
 
-KEYS_SLICE = 2000
-
-
 @dataclass(slots=True)
 class Piece:
     """A block as it was written into a segment."""
@@ -202,18 +199,9 @@ def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Unsealed]
 
 
 def _write_keys(run: Pass) -> Iterator[None]:
-    """Writes idempotency keys, some at a time: there may be millions.
-
-    Only those of writes that stood when their topic was recorded. One that came since is in the log
-    behind, or was on its way and may never arrive; one that went since has left its window.
-    """
     for topic_id, head, keys in run.keys:
-        digests = keys.digests()
-        for at in range(0, len(digests), KEYS_SLICE):
-            held = (keys.get(digest) for digest in digests[at : at + KEYS_SLICE])
-            run.writer.add_keys(
-                topic_id, [key for key in held if key is not None and key[1] + key[2] - 1 <= head]
-            )
+        for part in keys.parts(head):
+            run.writer.add_keys(topic_id, part)
             yield
 
 
