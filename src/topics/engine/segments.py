@@ -125,6 +125,9 @@ class Segments:
         assert row is not None
         try:
             spans = cold_codec.read_spans(self.fs, self.directory, segment.info, row)
+        except CorruptData:
+            # The object has them too: rather wait for it than not know.
+            return self.columns_waiting(block)
         except OSError as error:
             raise StorageError(f"segment {segment.number} can not be read: {error}") from error
         self._spans[id(block)] = (block, spans)
