@@ -35,6 +35,13 @@ MUTANTS = (
         "                lane.waiting.append((end, op))",
     ),
     Mutant(
+        "MARKS entered before the sync", "storage/wal.py",
+        "            for wal_file in files:\n                wal_file.file.sync()\n"
+        "            self.marks.enter(self.index, upto, lsn)\n",
+        "            self.marks.enter(self.index, upto, lsn)\n"
+        "            for wal_file in files:\n                wal_file.file.sync()\n",
+    ),
+    Mutant(
         "log file without a directory sync", "storage/wal.py",
         "            self.fs.sync_dir(self.directory)\n", "",
     ),
@@ -248,7 +255,7 @@ MUTANTS = (
     ),
     Mutant(
         "router's place not replayed", "engine/rederive.py",
-        "        known.place = frame.place\n", "        pass\n",
+        "        known.place = place\n", "        pass\n",
         area="router", first="appends",
     ),
     Mutant(
@@ -260,6 +267,35 @@ MUTANTS = (
         "copies made again under other seqs", "engine/rederive.py",
         "        low += max(dest.head + 1 - first, 0)\n", "",
         is_quick=False, area="router", first="checkpoints",
+    ),
+    Mutant(
+        "only the end of a map looked for", "engine/rederive.py",
+        "        while state == LIVE and low <= high:\n",
+        "        low = runs[-1][2]\n        while state == LIVE and low <= high:\n",
+        area="chain",
+    ),
+    Mutant(
+        "frames of a topic lost with its name", "engine/replay.py",
+        "            self.succeeded.add(min(other.id, topic.id))\n",
+        "            core.leave(min(other, topic, key=lambda each: each.id))\n",
+        area="chain",
+    ),
+    Mutant(
+        "copies left to what a checkpoint passes over", "engine/forwarding.py",
+        " or core.is_sealing or", " or", is_quick=False, area="chain",
+    ),
+    Mutant(
+        "router that was moved is back", "engine/rederive.py",
+        "in sorted(routers.recovered.items())}",
+        "in sorted(routers.recovered.items()) if frame.id not in routers.ended}",
+        is_quick=False, area="chain",
+    ),
+    Mutant(
+        "changed router waits for ever", "engine/planning.py",
+        "    if stamp is None or router.ahead.cursor >= router.known_upto:\n        return True\n",
+        "    if stamp is None or router.ahead.cursor >= router.known_upto:\n"
+        "        return router.ahead.cursor >= router.known_upto\n",
+        area="chain",
     ),
 )  # fmt: skip
 

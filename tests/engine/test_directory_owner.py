@@ -18,7 +18,7 @@ from topics.settings import KIB, Settings
 from topics.storage.fs import join, write_atomically
 from topics.testing import FakeDisk
 
-QUIET = Settings(wal_file_bytes=64 * KIB, threads=False)
+QUIET = Settings(wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB, threads=False)
 
 
 def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:

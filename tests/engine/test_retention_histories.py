@@ -57,7 +57,7 @@ class Pair:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.plain = World(seal_bytes=1 << 40, seal_age_ms=1 << 40)
+        self.plain = World(seal_bytes=1 << 40, seal_age_ms=10**9)
         self.tiered = World(
             cold_dir="/cold", hot_bytes=self.dice.choice((0, 0, 3000)), resident_bytes=0,
             block_bytes=self.dice.choice((256, 1024)), own_segment_bytes=1024, segment_bytes=2048,

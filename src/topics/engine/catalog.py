@@ -12,6 +12,7 @@ from topics.engine.core import Core, nothing
 from topics.engine.replay_frames import ConfigureFrame, CreateFrame
 from topics.engine.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
+from topics.settings import U32_MAX
 from topics.storage import frames
 from topics.types import (
     ConfigInput,
@@ -57,6 +58,11 @@ def create(
             f"there are {limit} topics, the most this server allows; delete one or raise "
             "TOPICS_MAX_TOPICS",
             limit="max_topics", max=limit,
+        )  # fmt: skip
+    if core.next_topic_id > U32_MAX:
+        raise Throttled(
+            f"{U32_MAX} topics were created in this directory, and their numbers are used up",
+            limit="topic_ids", max=U32_MAX,
         )  # fmt: skip
     topic = Topic(core.next_topic_id, name, core.next_epoch, config)
     core.enter(topic)

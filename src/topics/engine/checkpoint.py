@@ -8,6 +8,9 @@ Runs in slices beside writes. The order is the promise:
 3. Segments are synced and renamed; delete flags of older segments are synced.
 4. The snapshot is synced and renamed.
 5. Only then is removed what neither this snapshot nor the one before it needs.
+
+All of it runs inside `Core.sealing`: what routers copy meanwhile depends on no other topic, so
+topics are captured in any order, whatever becomes of sources and routers in between.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from topics.engine.router_frames import encode
 from topics.engine.segments import Segment
 from topics.engine.topic import FIRST, Topic
 from topics.engine.trimming import trim
-from topics.errors import Poisoned
 from topics.storage import columns as columns_codec
 from topics.storage.columns import Columns
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
@@ -113,12 +115,9 @@ def take(core: Core) -> Iterator[None]:
 
 
 def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment]) -> Iterator[None]:
-    # A destination behind its source: what it was given since is then made again from that.
-    for ring in core.routers.sources_first(topics):
-        yield from _let_arrive(core, ring)
-        captured = [_capture(core, run, topic) for topic in ring if not topic.dropped]
-        for topic, unsealed in captured:
-            yield from _seal_topic(core, run, topic, unsealed)
+    for topic in topics:
+        if not topic.dropped:
+            yield from _seal_topic(core, run, topic, _capture(core, run, topic))
     if run.packed is not None:
         yield from _finish_segment(core, run, run.packed)
     yield from _write_keys(run)
@@ -155,28 +154,7 @@ def capture(topic: Topic) -> TopicRecord:
     )  # fmt: skip
 
 
-def _let_arrive(core: Core, topics: list[Topic]) -> Iterator[None]:
-    """Waits for maps from these topics that are on their way.
-
-    The records they copy are there now. Once these topics are captured, those may be gone.
-    """
-    found = [core.routers.sources.get(topic.id) for topic in topics]
-    sources = [source for source in found if source is not None]
-    try:
-        for source in sources:
-            source.is_held = True
-            while any(router.is_moving for router in source.routers):
-                if core.committer.poison is not None:
-                    raise Poisoned(f"the write-ahead log failed: {core.committer.poison}")
-                core.committer.flush()
-                core.committer.poll()
-                yield
-    finally:
-        for source in sources:
-            source.is_held = False
-
-
-def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Unsealed]]:
+def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
     """Records a topic's state at this moment; what of it is in no segment yet."""
     record = capture(topic)
     record.leases = lease_frames.kept(core, topic)
@@ -187,11 +165,11 @@ def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Unsealed]
     if topic.keys is not None and topic.config.durability != "ephemeral":
         run.keys.append((topic.id, topic.head, topic.keys))
     if topic.config.durability == "ephemeral":
-        return topic, []
+        return []
     blocks = [b for b in topic.blocks if b.segment is None and not b.is_ghost]
     if blocks:
         blocks[-1].freeze()
-    return topic, [
+    return [
         Unsealed(b.first, b.columns, None if b.dead is None else bytes(b.dead))
         for b in blocks
         if b.columns is not None

@@ -38,8 +38,11 @@ class Ticket:
         assert not self.done
         self.result = result
         self.done = True
-        if self.callback is not None:
-            self.callback(self)
+        callback = self.callback
+        if callback is not None:
+            # It usually knows the ticket: as a ring they would outlive their use.
+            self.callback = None
+            callback(self)
 
     def fail(self, error: TopicsError) -> None:
         self.error = error

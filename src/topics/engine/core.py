@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
+from topics.storage.marks import Marks
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Core:
         self.settings = settings
         self.segments = segments
         self.committer: Committer
+        self.marks: Marks
         self.syncer: Syncer
         self.generation = 0
         # Removes the unfinished files of a checkpoint that is given up.
@@ -74,6 +77,8 @@ class Core:
         self.unfolded: set[int] = set()
         # Ephemeral topics on their way to another class, by id.
         self.promotions: dict[int, Promotion] = {}
+        # Whether a checkpoint is under way; see `sealing`.
+        self.is_sealing = False
         # How often the log was cut for a checkpoint.
         self.checkpoints_begun = 0
         self.tiering = Tiering(self)
@@ -110,6 +115,12 @@ class Core:
                 yield
         self.committer.poll()
 
+    def settle_marks(self) -> None:
+        """Makes MARKS durable now; a failure is one of the log."""
+        shard = self.committer.lanes[0].shard
+        shard.settle()
+        self.committer.poll()
+
     # -- topics ------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
@@ -140,7 +151,9 @@ class Core:
             self.names.discard(topic.name)
         for block in topic.blocks:
             topic.release(block)
-        topic.blocks = []
+        # Empty, and as any other: what is on its way to it still arrives, in its order.
+        topic.blocks, topic.holes = [], None
+        topic.floor = topic.head + 1
         topic.live_count = topic.live_bytes = 0
         self.live_bytes -= topic.counted_bytes
         self.idempotency_keys -= len(topic.keys or ())
@@ -209,6 +222,21 @@ class Core:
                 except DiskFull:
                     lane.shard.is_routed = False
                     raise
+
+    @contextlib.contextmanager
+    def sealing(self) -> Iterator[None]:
+        """From before the log is cut for a checkpoint until no segment moves any more.
+
+        Copies that are made meanwhile are logged in their own right. Every other map was applied
+        before the first topic was captured, or copies what was live when all of them had been: so
+        a snapshot, its segments and the log behind it have what its maps are about, whatever was
+        deleted, dropped or moved to the cold store in between.
+        """
+        self.is_sealing = True
+        try:
+            yield
+        finally:
+            self.is_sealing = False
 
     # -- time --------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import View
 from topics.engine.routers import Router
 from topics.engine.topic import Topic
-from topics.engine.write import Batch, Request, decode_write, is_single, request_of
+from topics.engine.write import Batch, Request, check_bytes, decode_write, is_single, request_of
 from topics.errors import (
     InvalidRequest,
     TopicNotFound,
@@ -96,11 +96,12 @@ class Engine(QueueCalls):
 
     def submit_router(self, name: str, router: routing.Given) -> tuple[Router, bool, Ticket]:
         self._check_writable()
-        if routing.is_new_edge(self.core, name, router):
-            # A checkpoint under way may have captured the two in the wrong order.
-            self._guard(self._maintenance.finish_checkpoint)
-            self.finish_recovery()
-        return routing.put(self.core, name, router)
+        asked = routing.read_input(router)
+        for topic in (asked.source, asked.dest):
+            if topic in self.core.by_name:
+                # Where it starts is judged by the head.
+                self._topic(topic)
+        return routing.put(self.core, name, asked)
 
     def router(self, name: str) -> Router:
         self._check_open()
@@ -130,6 +131,7 @@ class Engine(QueueCalls):
     ) -> Appended:
         """Appends records; durable on return as the topic's class promises."""
         request = request_of(records, node=node, idempotency_key=idempotency_key, create=create)
+        check_bytes(request, self.core.settings.max_body_bytes)
         request.config = None if config is None else config_input(config)
         return self._wait(self.submit_append(name, request))  # type: ignore[no-any-return]
 

@@ -20,6 +20,7 @@ from topics.engine.scheduler import Scheduler, Served
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.engine.watch import Cursor, Frame, Look, Sink, Step, Subscription
+from topics.errors import CorruptData
 from topics.storage import frames
 from topics.storage.frames import Mark
 
@@ -241,7 +242,10 @@ class Feed:
             sink = cursor.subscription.sink
             if cursor.feed is not self or sink is None:
                 continue
-            if isinstance(error, Exception):
+            if isinstance(error, CorruptData):
+                self.feeds.detach_one(cursor)
+                sink.fail(cursor, error, is_final=True)
+            elif isinstance(error, Exception):
                 sink.fail(cursor, error, is_final=False)
                 self.feeds.retry(cursor)
             else:

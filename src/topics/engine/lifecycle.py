@@ -7,13 +7,12 @@ next start, which then trusts nothing that it can not see synced.
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import forwarding, promotion
+from topics.engine import forwarding, freezing, promotion
 from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
@@ -84,8 +83,9 @@ class Lifecycle:
             raise Poisoned("topics checks itself with assertions; do not run python with -O")
         fs, clock = fs or OsFs(), clock or SystemClock()
         settings = check(settings or Settings())
+        path = fs.resolve(path)
         data = DataDir(fs, path)
-        lock = None
+        lock = recovery = None
         try:
             make_directory(fs, path)
             lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
@@ -97,14 +97,22 @@ class Lifecycle:
             core = Core(data, clock, settings, segments)
             recovery = Recovery(core, WalStats())
             yield from recovery.steps()
+            if settings.gc_freeze:
+                freezing.freeze_recovered()
         except BaseException as error:
+            if recovery is not None:
+                recovery.abandon()
             if lock is not None:
                 lock.release()
             if isinstance(error, OSError):
                 raise typed(error, f"{path} can not be opened") from error
             raise
         engine = cls(core, recovery, lock)
-        yield from engine._catch_up()
+        try:
+            yield from engine._catch_up()
+        except BaseException:
+            engine.close()
+            raise
         return engine
 
     def _catch_up(self) -> Iterator[float]:
@@ -129,11 +137,13 @@ class Lifecycle:
 
     def finish_recovery(self) -> None:
         """Brings back the topics of class memory that were left for after readiness."""
+        self._recover_rest()
+        if self.core.settings.gc_freeze:
+            freezing.freeze_rest()
+
+    def _recover_rest(self) -> None:
         while self.is_recovering:
             self.recover_one()
-        if self.core.settings.gc_freeze:
-            gc.collect()
-            gc.freeze()
 
     def _finish_topic(self, topic_id: int) -> None:
         self._recovery.replay.finish_deferred(topic_id)
@@ -155,6 +165,7 @@ class Lifecycle:
             core.syncer.close()
             for lane in core.committer.lanes:
                 lane.shard.close()
+            core.marks.close()
             core.segments.close()
             self._lock.release()
 
@@ -176,6 +187,7 @@ class Lifecycle:
         for lane in core.committer.lanes:
             core.syncer.wait(lane.shard, lane.shard.position)
         core.committer.poll()
+        core.settle_marks()
 
     def __enter__(self) -> Self:
         return self
@@ -208,6 +220,10 @@ class Lifecycle:
 
     def maintain(self, budget_s: float = SLICE_S) -> bool:
         """A slice of background work; True when there is more to do at once."""
+        if self.is_recovering:
+            # A checkpoint would take what is still to come for what is not there.
+            self.recover_one()
+            return True
         more = False
 
         def run() -> None:
@@ -233,10 +249,12 @@ class Lifecycle:
 
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
+        self._recover_rest()
         self._guard(self._maintenance.checkpoint_now)
 
     def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
         """Erases from the disk what was deleted, evicted or expired so far."""
+        self._recover_rest()
         done = Scrubbed()
         work = scrub(self.core, done, keep_aside=keep_aside)
         self._guard(lambda: self._maintenance.finish(work))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import gc
 from collections.abc import Generator, Iterator
 from functools import partial
 
@@ -12,13 +10,14 @@ from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.deletes import is_live
+from topics.engine.freezing import Freezer
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, Poisoned, StorageError, TopicsError
+from topics.errors import DiskFull, Poisoned, TopicsError
 from topics.storage import frames
-from topics.storage.wal import FULL
+from topics.storage.frames import Mark
+from topics.storage.wal import FULL, NO_FILES, typed
 
-IDLE_MARK_S = 1.0
 TICK_S = 0.05
 FOLD_KEYS = 2000
 # Starts whose parts of the log are read at the next one, before a checkpoint is due; and before
@@ -35,18 +34,17 @@ class Maintenance:
         self._checkpoint_s = core.clock.monotonic_s()
         self._tick_s = 0.0
         self._synced_s = 0.0
+        # Where the log stood at the last tick.
+        self._positions: list[Mark] = []
         # What the log had when the last checkpoint began.
         self._logged_bytes = -core.replayed_bytes
+        self._freezer = Freezer()
 
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
         core = self.core
         waits = self._running is not None or bool(core.routers.dirty or core.promotions)
         return waits or core.clock.monotonic_s() - self._tick_s >= TICK_S
-
-    def finish_checkpoint(self) -> None:
-        """Ends what is under way, so that nothing new comes between its parts."""
-        self._drain()
 
     def run(self, budget_s: float) -> bool:
         """Works for about `budget_s`; True when there is more to do at once."""
@@ -55,12 +53,17 @@ class Maintenance:
         if now_s - self._tick_s >= TICK_S:
             self._tick_s = now_s
             self._tick(now_s)
-        if self._running is None and core.promotions:
-            self._running = promotion.slices(core)
-        core.tiering.tend()
         stop_s = now_s + budget_s
         more = bool(core.routers.dirty) and self._forward()
         more = self._index(stop_s) or more
+        return self._work(stop_s) or more
+
+    def _work(self, stop_s: float) -> bool:
+        """Goes on with what is under way; True when that has not come to its end."""
+        core = self.core
+        if self._running is None and core.promotions:
+            self._running = promotion.slices(core)
+        core.tiering.tend()
         while self._running is not None:
             try:
                 next(self._running)
@@ -74,7 +77,7 @@ class Maintenance:
                 raise
             if core.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
-        return self._running is not None or bool(core.promotions) or more
+        return self._running is not None or bool(core.promotions)
 
     def _forward(self) -> bool:
         """Forwards for the routers; what one of them misses is asked of the cold store."""
@@ -95,8 +98,8 @@ class Maintenance:
         """What was under way is abandoned; the log has all of it, so it can begin again later."""
         if error.errno in FULL:
             return DiskFull("no space left on the device for a checkpoint; writes and reads go on")
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            return StorageError(f"a checkpoint could not open a file and will be repeated: {error}")
+        if error.errno in NO_FILES:
+            return typed(error, "a checkpoint will be repeated")
         poisoned = Poisoned(f"a checkpoint failed: {error}")
         self.core.committer.fail(poisoned)
         return poisoned
@@ -124,7 +127,7 @@ class Maintenance:
     def catch_up(self) -> Iterator[None]:
         """Takes the checkpoint that one process after the other did not live long enough for."""
         self._begin_checkpoint()
-        while self.run(TICK_S):
+        while self._work(self.core.clock.monotonic_s() + TICK_S):
             yield
 
     def finish(self, work: Iterator[None]) -> None:
@@ -134,7 +137,8 @@ class Maintenance:
         self._drain()
 
     def _drain(self) -> None:
-        while self.run(1.0):
+        # Routers have their turns in `run`: a backlog of theirs is nothing to wait for.
+        while self._work(self.core.clock.monotonic_s() + 1.0):
             background.pause()
 
     def _begin_checkpoint(self) -> None:
@@ -144,14 +148,15 @@ class Maintenance:
         self._running = self._checkpoint_then_relocate()
 
     def _checkpoint_then_relocate(self) -> Iterator[None]:
-        yield from checkpoint(self.core)
-        yield from relocation.relocate(self.core)
+        with self.core.sealing():
+            yield from checkpoint(self.core)
+            yield from relocation.relocate(self.core)
 
     def _tick(self, now_s: float) -> None:
         core, settings = self.core, self.core.settings
         ceilings.close_idle(core, settings.idle_close_ms / 1000)
         self._sync_inline(now_s)
-        self._mark_idle()
+        self._settle_idle()
         for topic_id in list(core.unfolded):
             topic = core.by_id.get(topic_id)
             if topic is None or self._fold(topic):
@@ -163,9 +168,7 @@ class Maintenance:
         core.committer.flush()
         core.committer.poll()
         if settings.gc_freeze:
-            # Only what is young is looked at; what survived it is taken for long-lived.
-            gc.collect(1)
-            gc.freeze()
+            self._freezer.tick(now_s)
 
     def _wants_checkpoint(self, now_s: float) -> bool:
         """The three seal triggers: bytes, records, age. And segments that wait to switch tiers.
@@ -209,16 +212,22 @@ class Maintenance:
             if lane.shard.is_dirty:
                 lane.shard.sync()
 
-    def _mark_idle(self) -> None:
-        """A mark behind the last synced group: damage in front of it is known as corruption."""
-        for lane in self.core.committer.lanes:
-            shard = lane.shard
-            if not shard.is_dirty and not lane.staged and shard.unmarked:
-                write_mark(self.core, shard.index, is_clean=False)
+    def _settle_idle(self) -> None:
+        """Makes MARKS durable when nothing was written since the last look."""
+        core = self.core
+        positions = [lane.shard.position for lane in core.committer.lanes]
+        is_idle, self._positions = positions == self._positions, positions
+        if not is_idle or not core.marks.is_dirty:
+            return
+        shard = core.committer.lanes[0].shard
+        shard.wants_settled = True
+        if core.settings.threads:
+            core.syncer.touch(shard)
+        else:
+            shard.sync()
 
 
 def write_mark(core: Core, lane_index: int, *, is_clean: bool) -> None:
     shard = core.committer.lanes[lane_index].shard
     mark = Op(SYSTEM, frames.MARK, nothing, gated=False, flags=int(is_clean))
     shard.write([mark.entry()], [], [b""], may_use_reserve=True)
-    shard.unmarked = False

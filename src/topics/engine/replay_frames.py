@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from topics.engine import cursors, lease_frames, rederive, retention, router_frames
+from topics.engine import cursors, lease_frames, retention
 from topics.engine.core import Core
 from topics.engine.deletes import DeleteFrame, apply_delete
 from topics.engine.rederive import payload
@@ -99,14 +99,6 @@ def _lease(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     lease_frames.replay(core, topic, payload(groups, index))
 
 
-def _router(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
-    rederive.define(core, router_frames.decode_router(payload(groups, index)))
-
-
-def _unroute(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
-    rederive.end(core, router_frames.decode_end(payload(groups, index)))
-
-
 HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.CONFIGURE: _configure,
     frames.DROP: _drop,
@@ -117,6 +109,4 @@ HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.EPOCH: _epoch,
     frames.CURSOR: _cursor,
     frames.LEASE: _lease,
-    frames.ROUTER: _router,
-    frames.UNROUTE: _unroute,
 }

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from topics.engine.block import Block
-from topics.errors import CorruptData, StorageError, StoreUnreachable
+from topics.errors import CorruptData, StoreUnreachable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
@@ -19,6 +19,7 @@ from topics.storage.columns import Columns, Spans
 from topics.storage.fs import File, Fs, join
 from topics.storage.segment import FileBytes, SegmentInfo
 from topics.storage.tiers import Store
+from topics.storage.wal import typed
 
 OPEN_FILES_MAX = 128
 # Cold blocks whose spans are kept: a cap that evicts asks for those of one block again and again.
@@ -106,7 +107,7 @@ class Segments:
             source = FileBytes(self._file(segment.number))
             columns = codec.read_block(source, block.row, segment.number)
         except OSError as error:
-            raise StorageError(f"segment {segment.number} can not be read: {error}") from error
+            raise typed(error, f"segment {segment.number} can not be read") from error
         self.admit(block, columns)
         return columns
 
@@ -129,7 +130,7 @@ class Segments:
             # The object has them too: rather wait for it than not know.
             return self.columns_waiting(block)
         except OSError as error:
-            raise StorageError(f"segment {segment.number} can not be read: {error}") from error
+            raise typed(error, f"segment {segment.number} can not be read") from error
         self._spans[id(block)] = (block, spans)
         if len(self._spans) > SPANS_MAX:
             self._spans.popitem(last=False)

@@ -192,6 +192,21 @@ def request_of(records: Sequence[Mapping[str, Any]], **fields: Any) -> WriteRequ
     return WriteRequest(records=inputs, **fields)
 
 
+def check_bytes(request: WriteRequest, bytes_max: int) -> None:
+    """Holds a request that was no JSON body to the size of one: a frame can not hold more."""
+    size = sum(
+        len(record.data)
+        + len(record.tag or "")
+        + len(record.node or "")
+        + sum(len(key) + len(value) for key, value in (record.meta or {}).items())
+        for record in request.records
+    )
+    if size > bytes_max:
+        raise PayloadTooLarge(
+            f"the records have {size} bytes; the limit is {bytes_max}", limit=bytes_max
+        )
+
+
 def _data_of(value: Any) -> msgspec.Raw:
     """A Python value as JSON; raw JSON is checked and kept as it is."""
     if isinstance(value, msgspec.Raw):

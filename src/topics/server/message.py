@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
 from collections.abc import Callable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from topics.server.exchange import Exchange
     from topics.server.takeover import Takeover
 
+LOG = logging.getLogger("topics.server")
 JSON = "application/json"
 TEXT_PLAIN = "text/plain; charset=utf-8"
 # Below this, one copy is cheaper than a second buffer to write.
@@ -133,9 +135,24 @@ class Request(msgspec.Struct, eq=False):
         """
         self.connection.deliver(self, response)
 
+    def abandon(self) -> None:
+        """The client has gone: whoever waits to answer is told."""
+        if self.successor is not None:
+            self.successor.abandon()
+        callback, self.on_abandoned = self.on_abandoned, None
+        if callback is None or self.output is not None:
+            return
+        try:
+            callback()
+        except Exception as error:
+            LOG.error("a callback of an abandoned request failed", exc_info=error)
+
 
 Answer: TypeAlias = Response | Pending
 Handler: TypeAlias = Callable[[Any], Answer]
+# Takes a request whose body is still on its way, and whether it is sure to have one. Returns
+# whether the handler will look at the body; raises what can be refused without it.
+Judge: TypeAlias = Callable[[Any, bool], bool]
 
 
 def plain_head(response: Response) -> bytes | None:

@@ -78,7 +78,7 @@ class QueueRoutes:
                 method="POST", path=path + "claim", handler=self.claim, scopes=READ | WRITE,
                 summary="Lease jobs of a queue to a worker.",
                 body=ClaimBody, needs_body=True, answers={200: ClaimAnswer},
-                errors=(*_ERRORS, "store_unreachable"),
+                errors=(*_ERRORS, "store_unreachable", "corrupt_data"),
             ),
             Route(
                 method="POST", path=path + "ack", handler=self.ack, scopes=WRITE,

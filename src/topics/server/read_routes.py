@@ -52,7 +52,7 @@ class ReadRoutes:
                 method="POST", path="/v0/topics/:topic/diff", handler=self.diff, scopes=READ,
                 summary="Read the records behind a cursor, with a tombstone for what was lost.",
                 body=DiffBody, answers={200: DiffPage},
-                errors=("topic_not_found", "store_unreachable"),
+                errors=("topic_not_found", "store_unreachable", "corrupt_data"),
             )
         ]  # fmt: skip
 

@@ -35,7 +35,10 @@ class RecordRoutes:
                 method="POST", path="/v0/topics/:topic/delete", handler=self.delete,
                 scopes=DELETE, body=DeleteBody, needs_body=True, answers={200: RecordsDeleted},
                 summary="Remove existing records for good: below a seq, by tag, or both.",
-                errors=("topic_not_found", "store_unreachable", "outcome_unknown", "disk_full"),
+                errors=(
+                    "topic_not_found", "store_unreachable", "corrupt_data", "outcome_unknown",
+                    "disk_full",
+                ),
             ),
             Route(
                 method="GET", path="/v0/topics/:topic/explain", handler=self.explain, scopes=READ,

@@ -33,6 +33,8 @@ KEYS_PART = 1 << 31
 TOPIC_ID = struct.Struct("<Q")
 KEY = struct.Struct("<16sQIq")
 BUFFER_BYTES = 256 * 1024
+# The most that is read of a snapshot whose header says nothing.
+UNCHECKED_BYTES_MAX = 1 << 30
 READS_MAX = 3
 
 T = TypeVar("T")
@@ -221,7 +223,7 @@ def read_summary(fs: Fs, directory: str, number: int) -> Snapshot:
 def read_unchecked(fs: Fs, directory: str, number: int) -> list[TopicRecord]:
     """The topics of a damaged snapshot as far as they decode: not to be believed alone."""
     with opened(fs, join(directory, file_name(number)), writable=False) as file:
-        raw = file.pread(max(file.size() - SECTOR, 0), SECTOR)
+        raw = file.pread(min(max(file.size() - SECTOR, 0), UNCHECKED_BYTES_MAX), SECTOR)
     found = []
     for is_topic, body in _parts(raw):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):

@@ -90,7 +90,7 @@ class DirectoryStore:
 
     def __init__(self, fs: Fs, root: str) -> None:
         self._fs = fs
-        self._root = root.rstrip("/") or "/"
+        self._root = fs.resolve(root).rstrip("/") or "/"
         self._bytes_fetched = Counter()
         self._temporary_ids = itertools.count(1)
         self._directories_lock = threading.Lock()
