@@ -7,6 +7,7 @@ calls. Whatever the history, both show the same.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 import time
@@ -16,13 +17,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.engines import SURVIVABLE, Look, World
+from tests.support.engines import LOSE_ALL, SURVIVABLE, Look, World
 from topics.engine.commit import Syncer
 from topics.engine.cursors import Given
 from topics.engine.engine import Engine
+from topics.engine.invariants import examine
 from topics.engine.write import request_of
 from topics.errors import RecordTooLarge, TopicFull
 from topics.storage.wal import Shard
+from topics.testing import CrashPlan
 from topics.types import Hold
 
 TOPICS = ("log", "jobs")
@@ -54,7 +57,7 @@ class Pair:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.plain = World(seal_bytes=1 << 40, seal_age_ms=1 << 40)
+        self.plain = World(seal_bytes=1 << 40, seal_age_ms=10**9)
         self.tiered = World(
             cold_dir="/cold", hot_bytes=self.dice.choice((0, 0, 3000)), resident_bytes=0,
             block_bytes=self.dice.choice((256, 1024)), own_segment_bytes=1024, segment_bytes=2048,
@@ -278,6 +281,96 @@ def test_a_floor_seen_while_something_was_on_its_way_is_the_same_after_a_restart
     _stall(seed)
 
 
+class Crashing:
+    """Two topics on a machine that crashes, with a store that fails at any call."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = dice = random.Random(seed)
+        self.world = World(
+            cold_dir="/cold", hot_bytes=0, resident_bytes=0, block_cache_bytes=0, block_bytes=512,
+            own_segment_bytes=1024, segment_bytes=2048, idle_close_ms=200,
+        )  # fmt: skip
+        self.classes = {name: dice.choice(("fsync", "disk")) for name in TOPICS}
+        for name in TOPICS:
+            self.put(name)
+
+    def put(self, name: str) -> None:
+        dice, is_queue = self.dice, name == "jobs"
+        self.world.engine.put_topic(name, {
+            "durability": self.classes[name], "type": "queue" if is_queue else "log",
+            "discard": "reject" if is_queue else "old",
+            "cap_records": dice.choice((0, 12, 40)), "cap_bytes": dice.choice((0, 1500)),
+            "ttl_ms": dice.choice((0, 0, 700)),
+        })  # fmt: skip
+
+    def step(self) -> None:
+        dice, engine, name = self.dice, self.world.engine, self.dice.choice(TOPICS)
+        act = dice.choice(("append", "append", "append", "delete", "put", "seal", "time", "sync"))
+        if act == "append":
+            for _ in range(dice.choice((1, 4))):
+                records = [{"data": "d" * dice.choice((1, 90)), "tag": dice.choice("xy")}] * 2
+                with contextlib.suppress(TopicFull):
+                    engine.append(name, records)
+        elif act == "delete":
+            engine.delete(name, match=dice.choice("xy"), before_seq=dice.randint(1, 99))
+        elif act == "put":
+            self.put(name)
+        elif act == "seal":
+            segments = engine.core.segments
+            store = segments.store
+            segments.store = failing = Outage(store, dice)  # type: ignore[assignment]
+            failing.share = dice.choice((0.0, 0.3))
+            engine.checkpoint()
+            segments.store = store
+        elif act == "time":
+            self.world.clock.advance(dice.choice((60, 300)))
+            engine.maintain(1.0)
+        else:
+            engine.sync()
+
+    def crash(self) -> None:
+        engine = self.world.engine
+        engine.sync()
+        durable = {name: self.world.look(name) for name in TOPICS}
+        for _ in range(self.dice.choice((0, 1, 4))):
+            self.step()
+        before = {name: self.world.look(name) for name in TOPICS}
+        self.world.restart("crash", self.dice.choice((LOSE_ALL, *CrashPlan.standard())))
+        for name in TOPICS:
+            self.compare(name, durable[name], before[name])
+
+    def compare(self, name: str, durable: Look, before: Look) -> None:
+        after, engine = self.world.look(name), self.world.engine
+        if self.classes[name] == "fsync":
+            assert after == before
+        assert set(durable.seqs) & set(before.seqs) <= set(after.seqs)
+        was, now = _states(before), _states(after)
+        for seq, state in was.items():
+            assert now[seq] == state or now[seq] == "crash" or state == "evicted", (seq, state)
+        evicted = [seq for seq, state in now.items() if state == "evicted" != was.get(seq)]
+        assert not evicted
+        assert after.head >= before.head
+        assert not list(examine(engine.core, engine.core.by_name[name]))
+
+
+def _states(look: Look) -> dict[int, str]:
+    return {n: state for first, last, state in look.ranges for n in range(first, last + 1)}
+
+
+def _crash(seed: int) -> None:
+    crashing = Crashing(seed)
+    for _ in range(4):
+        for _ in range(12):
+            crashing.step()
+        crashing.crash()
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_crash_costs_a_capped_topic_its_last_moments_and_nothing_else(seed: int) -> None:
+    """What was durable and live stays so; a topic that rejects evicts nothing; counts are exact."""
+    _crash(seed)
+
+
 @pytest.mark.full(share=2)
 @pytest.mark.timeout(0)
 def test_many_more_histories_of_retention(deadline: float) -> None:
@@ -286,4 +379,5 @@ def test_many_more_histories_of_retention(deadline: float) -> None:
     while time.monotonic() < deadline:
         _live(Pair(seed))
         _stall(seed)
+        _crash(seed)
         seed += 1

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.engines import ENDINGS, Ending, World, explained, gap, tagged
+from tests.support.engines import ENDINGS, PATH, Ending, World, explained, gap, tagged
 from tests.support.s3 import S3Server
+from topics.engine.check import check
 from topics.engine.queue_values import Claimant
+from topics.engine.repair import repair
 from topics.engine.segments import ColdMiss
+from topics.errors import StorageError
+from topics.storage.tiers import open_store
 from topics.testing import FakeClock, FakeDisk
 from topics.testing.faultfs import Fault, FaultFs, Operation
 
@@ -326,6 +330,37 @@ def test_a_slow_store_holds_up_no_checkpoint() -> None:
     assert hot(world) == []
     assert world.look("t").seqs == (1, 2, 3, 4)
     world.engine.close()
+
+
+def test_damaged_sizes_of_cold_records_are_found_and_made_anew() -> None:
+    """They are in the object as well: nothing is lost, and a repair with the store mends them."""
+    world = cold_world()
+    history(world)
+    world.engine.delete("t", match="x", before_seq=4)
+    expected = [world.look("t"), world.look("u")]
+    world.engine.close()
+    name = min(n for n in world.disk.files() if n.endswith(".cold"))
+    file = world.disk.open(name)
+    at = file.size() - 3
+    (byte,) = file.pread(1, at)
+    file.pwrite(bytes([byte ^ 8]), at)
+    file.sync()
+    file.close()
+    found = check(world.disk, PATH, store=open_store(COLD, world.disk), clock=world.clock)
+    assert {item["problem"] for item in found.problems} == {"cold_table_damaged"}
+    world.engine = world.open()
+    assert [world.look("t"), world.look("u")] == expected
+    world.engine.close()
+    with pytest.raises(StorageError, match="cold-dir"):
+        repair(world.disk, PATH, accept_loss=True, clock=world.clock)
+    store = open_store(COLD, world.disk)
+    done = repair(
+        world.disk, PATH, accept_loss=True, store=store, clock=world.clock,
+        settings=world.settings,
+    )  # fmt: skip
+    assert (done.lost, done.remaining, done.frames_lost) == ([], [], 0)
+    world.engine = world.open()
+    assert [world.look("t"), world.look("u")] == expected
 
 
 def test_an_expired_cold_record_is_not_delivered() -> None:

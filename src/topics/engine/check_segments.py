@@ -72,6 +72,8 @@ def _check_one(
         try:
             if cold.parse_file_name(name) is not None:
                 info, flags = cold.read(data.fs, data.segments, number)
+                for row in info.rows:
+                    cold.read_spans(data.fs, data.segments, info, row)
                 _check_cold(checker, info, where, matters=matters)
             else:
                 source = FileBytes(file)

@@ -24,6 +24,7 @@ from topics.engine import lease_frames
 from topics.engine.block import Block, ghost_block
 from topics.engine.core import Core, nothing
 from topics.engine.flagging import write_flags
+from topics.engine.idempotency import Keys
 from topics.engine.router_frames import encode
 from topics.engine.segments import Segment
 from topics.engine.topic import FIRST, Topic
@@ -67,6 +68,8 @@ class Pass:
     writer: SnapshotWriter
     captured: int = 0
     packed: SegmentWriter | None = None
+    # Idempotency keys of writes up to a head, by topic id.
+    keys: list[tuple[int, int, Keys]] = field(default_factory=list)
     # By segment: a packed one stays open while a topic's own ones come and go.
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
     unfinished: dict[int, SegmentWriter] = field(default_factory=dict)
@@ -117,6 +120,7 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
             yield from _seal_topic(core, run, topic, _capture(core, run, topic))
     if run.packed is not None:
         yield from _finish_segment(core, run, run.packed)
+    yield from _write_keys(run)
     # Also those that nothing needs any more since: the snapshot still names them, and the frames
     # of their deletes are trimmed.
     named |= run.made | core.segments.live
@@ -135,10 +139,6 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
 def capture(topic: Topic) -> TopicRecord:
     ghosts = [(b.first, b.stop - 1, b.last_ts) for b in topic.blocks if b.is_ghost]
     is_resident = topic.config.durability == "ephemeral"
-    # The keys of records that go with the process go with them.
-    held = () if is_resident or topic.keys is None else topic.keys.dump()
-    # Nor is the key of a write kept that is still on its way: it may never arrive.
-    keys = [key for key in held if key[1] + key[2] - 1 <= topic.head]
     cursors, version = ([], 0) if topic.cursors is None else topic.cursors.dump()
     return TopicRecord(
         topic.id, topic.name, topic.epoch, topic.config, topic.config_version,
@@ -148,7 +148,7 @@ def capture(topic: Topic) -> TopicRecord:
         topic.head if is_resident else topic.ceiling_seq,
         list(topic.lost), [] if is_resident else list(topic.holes or ()),
         [] if is_resident else ghosts,
-        topic.account.dump() if topic.account is not None else None, keys,
+        topic.account.dump() if topic.account is not None else None, [],
         cursors, version, dead_lettered=topic.queue.dead_lettered if topic.queue else 0,
         segments_from=topic.segments_from,
     )  # fmt: skip
@@ -161,6 +161,9 @@ def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
     record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
     run.writer.add(record)
     run.captured += 1
+    # The keys of records that go with the process go with them.
+    if topic.keys is not None and topic.config.durability != "ephemeral":
+        run.keys.append((topic.id, topic.head, topic.keys))
     if topic.config.durability == "ephemeral":
         return []
     blocks = [b for b in topic.blocks if b.segment is None and not b.is_ghost]
@@ -171,6 +174,13 @@ def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
         for b in blocks
         if b.columns is not None
     ]
+
+
+def _write_keys(run: Pass) -> Iterator[None]:
+    for topic_id, head, keys in run.keys:
+        for part in keys.parts(head):
+            run.writer.add_keys(topic_id, part)
+            yield
 
 
 def _seal_topic(core: Core, run: Pass, topic: Topic, unsealed: list[Unsealed]) -> Iterator[None]:
@@ -346,7 +356,7 @@ def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: B
     else:
         assert sealed.segment is not None
         sealed.segment.left += 1
-        core.note_resident(sealed)
+        core.segments.keep(sealed, core.settings.resident_bytes)
     topic.blocks[low : low + len(replaced)] = [*left, sealed, *right]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -62,7 +61,12 @@ class Core:
         self.live_bytes = 0
         # Assigned but not published yet.
         self.pending_bytes = 0
-        # Published since the last checkpoint began.
+        # Of the log that recovery read: its bytes, and how many starts have left a part of it.
+        self.replayed_bytes = 0
+        self.replayed_generations = 0
+        # Whether there are less than two snapshots, so that nothing of the log could be trimmed.
+        self.is_untrimmed = False
+        # Published since the last checkpoint began, or replayed.
         self.unsealed_records = 0
         self.unsealed_bytes = 0
         self.idempotency_keys = 0
@@ -77,9 +81,6 @@ class Core:
         self.is_sealing = False
         # How often the log was cut for a checkpoint.
         self.checkpoints_begun = 0
-        # Sealed blocks that are still in memory, oldest first.
-        self.resident: deque[tuple[Block, int]] = deque()
-        self.resident_bytes = 0
         self.tiering = Tiering(self)
         # Whether sliced work waits for a thread: then more slices now would do nothing.
         self.is_waiting = False
@@ -236,18 +237,6 @@ class Core:
             yield
         finally:
             self.is_sealing = False
-
-    # -- memory ------------------------------------------------------------------------------
-
-    def note_resident(self, block: Block) -> None:
-        """A sealed block whose columns are still in memory; the oldest of them go at the bound."""
-        self.resident.append((block, block.size))
-        self.resident_bytes += block.size
-        while self.resident_bytes > self.settings.resident_bytes and self.resident:
-            oldest, size = self.resident.popleft()
-            self.resident_bytes -= size
-            if oldest.segment is not None:
-                oldest.columns = None
 
     # -- time --------------------------------------------------------------------------------
 

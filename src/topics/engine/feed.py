@@ -67,11 +67,10 @@ class Feed:
 
     # -- for the scheduler -------------------------------------------------------------------
 
-    def priority(self, now_ms: int, waiting_since_ms: int) -> int:
+    def priority(self, wall_ms: int, waited_ms: int) -> int:
         topic = self.topic
         return priority.effective(
-            topic.config, consumed_ms=topic.last_read_ts, now_ms=now_ms,
-            waiting_since_ms=waiting_since_ms,
+            topic.config, consumed_ms=topic.last_read_ts, now_ms=wall_ms, waited_ms=waited_ms
         )  # fmt: skip
 
     def serve(self, frames_max: int, bytes_max: int) -> Served:

@@ -7,7 +7,7 @@ next start, which then trusts nothing that it can not see synced.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -107,7 +107,22 @@ class Lifecycle:
             if isinstance(error, OSError):
                 raise typed(error, f"{path} can not be opened") from error
             raise
-        return cls(core, recovery, lock)
+        engine = cls(core, recovery, lock)
+        try:
+            yield from engine._catch_up()
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def _catch_up(self) -> Iterator[float]:
+        """So that no number of short lives makes the log long."""
+        if self._maintenance.is_far_behind:
+            self.finish_recovery()
+            # Nothing but the checkpoint has failed: the log is what it was.
+            with contextlib.suppress(DiskFull, StorageError):
+                for _ in self._maintenance.catch_up():
+                    yield 1.0
 
     @property
     def is_recovering(self) -> bool:

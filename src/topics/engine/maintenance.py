@@ -20,6 +20,10 @@ from topics.storage.wal import FULL, NO_FILES, typed
 
 TICK_S = 0.05
 FOLD_KEYS = 2000
+# Starts whose parts of the log are read at the next one, before a checkpoint is due; and before
+# the next one takes it while it recovers, because none of them lived long enough.
+GENERATIONS_MAX = 8
+GENERATIONS_READY_MAX = 32
 
 
 class Maintenance:
@@ -33,7 +37,7 @@ class Maintenance:
         # Where the log stood at the last tick.
         self._positions: list[Mark] = []
         # What the log had when the last checkpoint began.
-        self._logged_bytes = 0
+        self._logged_bytes = -core.replayed_bytes
         self._freezer = Freezer()
 
     def due(self) -> bool:
@@ -116,6 +120,16 @@ class Maintenance:
         self._begin_checkpoint()
         self._drain()
 
+    @property
+    def is_far_behind(self) -> bool:
+        return self.core.replayed_generations >= GENERATIONS_READY_MAX
+
+    def catch_up(self) -> Iterator[None]:
+        """Takes the checkpoint that one process after the other did not live long enough for."""
+        self._begin_checkpoint()
+        while self._work(self.core.clock.monotonic_s() + TICK_S):
+            yield
+
     def finish(self, work: Iterator[None]) -> None:
         """Takes other sliced work to its end, behind what runs already."""
         self._drain()
@@ -129,7 +143,7 @@ class Maintenance:
 
     def _begin_checkpoint(self) -> None:
         self._checkpoint_s = self.core.clock.monotonic_s()
-        self.core.unsealed_bytes = self.core.unsealed_records = 0
+        self.core.unsealed_bytes = self.core.unsealed_records = self.core.replayed_generations = 0
         self._logged_bytes = self._log_bytes()
         self._running = self._checkpoint_then_relocate()
 
@@ -160,16 +174,18 @@ class Maintenance:
         """The three seal triggers: bytes, records, age. And segments that wait to switch tiers.
 
         The log itself counts half: cursors, leases and deletes may go on for days without a record
-        being written, and it must not grow as long.
+        being written, and it must not grow as long. Neither may it with every start: what was
+        replayed counts like what was written, and so do many starts behind one another.
         """
         core, settings = self.core, self.core.settings
         return (
             core.unsealed_bytes >= settings.seal_bytes
             or self._log_bytes() - self._logged_bytes >= 2 * settings.seal_bytes
             or core.unsealed_records >= settings.seal_records
+            or core.replayed_generations >= GENERATIONS_MAX
             or core.tiering.wants_switch
             or (
-                core.unsealed_records > 0
+                (core.unsealed_records > 0 or core.is_untrimmed)
                 and now_s - self._checkpoint_s >= settings.seal_age_ms / 1000
             )
         )

@@ -80,6 +80,7 @@ class Recovery:
         yield 0.1
         lines = wal_reader.list_timelines(self.data)
         wanted = wal_reader.wanted(snapshot, lines, known)
+        self.core.replayed_generations = len({line.generation for line, _ in wanted})
         self._is_routed = wal_reader.is_routed(self.data, wanted)
         self.replay = Replay(self.core, is_routed=self._is_routed)
         # Only a session that was ready takes snapshots; its own note may be trimmed by now.

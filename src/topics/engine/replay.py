@@ -74,6 +74,8 @@ class Replay:
         if not len(table):
             return
         topics, kinds = table["topic"], table["kind"]
+        self.core.replayed_bytes += int(table["cols"].sum(dtype=np.int64))
+        self.core.replayed_bytes += table.nbytes + int(table["size"].sum(dtype=np.int64))
         self.moves.note(groups)
         edges = np.flatnonzero((topics[1:] != topics[:-1]) | (kinds[1:] != kinds[:-1])) + 1
         bounds = [0, *edges.tolist(), len(table)]
@@ -326,6 +328,8 @@ class Replay:
         load = self.core.segments.spans
         count = len(columns.ends)
         self.records += count
+        self.core.unsealed_records += count
+        self.core.unsealed_bytes += len(columns.payload)
         topic.publish(first, columns, self.core.settings.block_bytes)
         if columns.tags is not None:
             topic.tags = topic.tags or TagIndex()

@@ -11,8 +11,8 @@ from topics.engine.inventory import Held, enter_topic, number_of, open_segment
 from topics.engine.salvaged import Salvage
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
-from topics.errors import CorruptData, InvalidRequest
-from topics.storage import segment, snapshot
+from topics.errors import CorruptData, InvalidRequest, StorageError
+from topics.storage import cold, segment, snapshot
 from topics.storage.flags import Sum, doubtful, nearest
 from topics.storage.frames import checksum
 from topics.storage.fs import join, opened
@@ -46,6 +46,15 @@ def _read_segments(found: Salvage, numbers: list[int], sums: dict[int, list[Sum]
             continue
         sound = bytes(nearest(flag) for flag in flags)
         bad = set() if held.is_cold and core.segments.store is None else _bad_rows(core, held)
+        if held.is_cold and not _has_spans(core, held):
+            if core.segments.store is None:
+                raise StorageError(
+                    f"segment {number}: the sizes of its records are damaged here and whole in the "
+                    "cold store; nothing was changed. Name it with TOPICS_COLD_DIR or --cold-dir.",
+                    segment=number,
+                )
+            # It is made anew from its object.
+            found.damaged_segments.add(number)
         # Of a block whose flags are lost nobody can say what was deleted: all of it counts as lost.
         bad |= set(doubtful(held.info.rows, sound, sums.get(number, [])))
         if bad or sound != flags:
@@ -57,6 +66,15 @@ def _read_segments(found: Salvage, numbers: list[int], sums: dict[int, list[Sum]
             else:
                 shelf.good[row.topic_id].append((held, row, dead))
     return shelf
+
+
+def _has_spans(core: Core, held: Segment) -> bool:
+    try:
+        for row in held.info.rows:
+            cold.read_spans(core.data.fs, core.data.segments, held.info, row)
+    except (CorruptData, OSError):
+        return False
+    return True
 
 
 def _bad_rows(core: Core, held: Segment) -> set[Row]:

@@ -82,6 +82,9 @@ class Segments:
         self._cache_bytes_max = cache_bytes_max
         self._cache: OrderedDict[int, tuple[Block, Columns]] = OrderedDict()
         self._cache_bytes = 0
+        # Sealed blocks whose columns are still in memory, oldest first, with what they count for.
+        self._resident: OrderedDict[int, tuple[Block, int]] = OrderedDict()
+        self.resident_bytes = 0
         self._spans: OrderedDict[int, tuple[Block, Spans]] = OrderedDict()
         self._files: OrderedDict[int, File] = OrderedDict()
 
@@ -123,6 +126,9 @@ class Segments:
         assert row is not None
         try:
             spans = cold_codec.read_spans(self.fs, self.directory, segment.info, row)
+        except CorruptData:
+            # The object has them too: rather wait for it than not know.
+            return self.columns_waiting(block)
         except OSError as error:
             raise typed(error, f"segment {segment.number} can not be read") from error
         self._spans[id(block)] = (block, spans)
@@ -164,14 +170,29 @@ class Segments:
         return [codec.read_block(held, row, segment.number) for row in rows]
 
     def admit(self, block: Block, columns: Columns) -> None:
-        self.forget(block)
+        self._uncache(block)
         self._cache[id(block)] = (block, columns)
         self._cache_bytes += block.size
         while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
             _, (old, _) = self._cache.popitem(last=False)
             self._cache_bytes -= old.size
 
+    def keep(self, block: Block, bytes_max: int) -> None:
+        """A block that was just sealed stays in memory; the oldest of those go at the bound."""
+        self._resident[id(block)] = (block, block.size)
+        self.resident_bytes += block.size
+        while self.resident_bytes > bytes_max and self._resident:
+            _, (oldest, size) = self._resident.popitem(last=False)
+            self.resident_bytes -= size
+            oldest.columns = None
+
     def forget(self, block: Block) -> None:
+        """Nobody will ask for this block any more, or not for these bytes of it."""
+        _, size = self._resident.pop(id(block), (block, 0))
+        self.resident_bytes -= size
+        self._uncache(block)
+
+    def _uncache(self, block: Block) -> None:
         self._spans.pop(id(block), None)
         if self._cache.pop(id(block), None) is not None:
             self._cache_bytes -= block.size

@@ -32,7 +32,8 @@ def trim(core: Core) -> Iterator[None]:
     data = core.data
     found = Found()
     yield from core.in_background(lambda: _look(core, found))
-    if len(found.readable) < 2:
+    core.is_untrimmed = len(found.readable) < 2
+    if core.is_untrimmed:
         return
     newest, older = found.readable
     needed = {*older.segments, *newest.segments}
