@@ -17,10 +17,10 @@ Sockets = list[socket.socket]
 TIMEOUT_S = 20.0
 RECEIVE_BYTES = 1 << 16
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEADERS, _SETTINGS, _DATA = 1, 4, 0
 _END_STREAM, _END_HEADERS = 1, 4
-_UPGRADE = (
+UPGRADE = (
     b"GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
@@ -61,7 +61,7 @@ def _call(port: int, method: str, path: str, body: Any = None) -> Any:
     return json.loads(content)
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return (
         len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
     )
@@ -78,7 +78,7 @@ def _h2(method: str, path: str, **headers: str) -> bytes:
 
 
 def _connect_h2(port: int, data: bytes) -> socket.socket:
-    return _connect(port, _PREFACE + _frame(_SETTINGS, 0, 0) + data)
+    return _connect(port, PREFACE + frame(_SETTINGS, 0, 0) + data)
 
 
 # -- the visits ------------------------------------------------------------------------------
@@ -102,14 +102,14 @@ def nonsense(port: int, _number: int) -> Sockets:
 
 def h2_connection(port: int, _number: int) -> Sockets:
     block = _h2("GET", "/v0/topics/visited")
-    peer = _connect_h2(port, _frame(_HEADERS, _END_HEADERS | _END_STREAM, 1, block))
+    peer = _connect_h2(port, frame(_HEADERS, _END_HEADERS | _END_STREAM, 1, block))
     _answered(peer)
     return [peer]
 
 
 def h2_request_cut_short(port: int, _number: int) -> Sockets:
     block = _h2("POST", "/v0/topics/visited", **{"content-type": "application/json"})
-    sent = _frame(_HEADERS, _END_HEADERS, 1, block) + _frame(_DATA, 0, 1, b'{"rec')
+    sent = frame(_HEADERS, _END_HEADERS, 1, block) + frame(_DATA, 0, 1, b'{"rec')
     peer = _connect_h2(port, sent)
     _answered(peer)
     return [peer]
@@ -118,13 +118,13 @@ def h2_request_cut_short(port: int, _number: int) -> Sockets:
 def h2_stream(port: int, _number: int) -> Sockets:
     path = _call(port, "POST", "/v0/watch", {"topics": {"visited": {"from_seq": 0}}})["stream_url"]
     block = _h2("GET", path, accept="text/event-stream")
-    peer = _connect_h2(port, _frame(_HEADERS, _END_HEADERS | _END_STREAM, 1, block))
+    peer = _connect_h2(port, frame(_HEADERS, _END_HEADERS | _END_STREAM, 1, block))
     _answered(peer)
     return [peer]
 
 
 def web_socket(port: int, _number: int) -> Sockets:
-    peer = _connect(port, _UPGRADE)
+    peer = _connect(port, UPGRADE)
     assert _answered(peer).startswith(b"HTTP/1.1 101 ")
     command = json.dumps({"op": "subscribe", "topic": "visited", "from_seq": 0}).encode()
     assert len(command) < 126
