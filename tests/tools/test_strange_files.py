@@ -40,9 +40,13 @@ def refuse_all(directory: Path) -> None:
     with pytest.raises(Misplaced):
         repair(OsFs(), path, accept_loss=True, settings=SMALL)
     with pytest.raises(Misplaced):
-        # As the commands that only look do.
-        OsFs().lock_shared(str(directory / "LOCK"))
-        check(OsFs(), path)
+        _look(directory)
+
+
+def _look(directory: Path) -> None:
+    """As the commands that only look do."""
+    OsFs().lock_shared(str(directory / "LOCK"))
+    check(OsFs(), str(directory))
 
 
 @pytest.mark.slow
