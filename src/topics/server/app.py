@@ -147,9 +147,11 @@ class App:
 
         def admit(call: Call, names: tuple[str, ...]) -> None:
             if is_gated:
-                call.key = key = self._authorized(route, call)
-                for index in prefixed:
-                    key.require_name(names[index])
+                if call.key is None:
+                    call.key = self._authorized(route, call)
+                    for index in prefixed:
+                        call.key.require_name(names[index])
+                call.key.enter(self._inflight_max)
             if waits and not driver.is_ready:
                 raise self.unready()
 
@@ -221,10 +223,9 @@ class App:
         )
 
     def _authorized(self, route: Route, request: Request) -> Key:
-        """The caller's key. Raises Unauthorized, Forbidden, or Throttled for too much at once."""
+        """The caller's key. Raises Unauthorized or Forbidden."""
         key = self._keys.of(request, takes_query_token=route.takes_query_token)
         key.require_scopes(route.scopes)
-        key.enter(self._inflight_max)
         return key
 
     def unready(self) -> TopicsError:

@@ -7,6 +7,7 @@ nobody will look at is not kept at all. One that came whole in its read passes w
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 # What is parsed in one go where requests are expected: some dozens of the smallest ones.
 PIECE_BYTES = 4 * 1024
+# What is held of a smaller body is little, for as many connections as there may be.
+ENTERED_BYTES_MIN = 4 * 1024
 
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})", re.IGNORECASE)
 # What a client sends first that speaks HTTP/2 without having asked.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -33,7 +37,9 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 class Arrival(Repeated):
     """`_is_judged`: the body may come. `_is_wanted`: somebody will look at it."""
 
-    __slots__ = ("_extra", "_intake", "_is_judged", "_is_wanted", "_moved_at", "_parser")
+    __slots__ = (
+        "_extra", "_intake", "_is_judged", "_is_wanted", "_judged", "_moved_at", "_parser",
+    )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         super().__init__(server)
@@ -41,6 +47,8 @@ class Arrival(Repeated):
         # Made when a read is larger than a piece.
         self._intake: Intake | None = None
         self._is_judged = False
+        # The request that was judged: what was found out about it need not be found out again.
+        self._judged: Request | None = None
         self._is_wanted = True
         # Headers that a refusal of this request has.
         self._extra: tuple[tuple[str, str], ...] = ()
@@ -79,6 +87,8 @@ class Arrival(Repeated):
     def _end_of(self, data: bytes, at: int) -> int:
         left = len(data) - at
         if left <= PIECE_BYTES:
+            return len(data)
+        if at == 0 and self._phase == IDLE and _is_one_request(data):
             return len(data)
         return at + min(left, max(PIECE_BYTES, self._missing()))
 
@@ -127,13 +137,17 @@ class Arrival(Repeated):
         self._enter()
 
     def _is_awaitable(self, known: Head) -> bool:
-        # One that is refused or that nobody wants is left to the parser.
         self._is_wanted = True
-        request = self._request(self, known, b"")
-        try:
-            return not self.server.is_draining and self.server.judge(request, True)
-        except Exception:
+        if self.server.is_draining:
             return False
+        if not known.is_welcome:
+            # Heads that are known present no key: what was welcome once stays so. One that is
+            # refused, or whose body nobody wants, is left to the parser.
+            try:
+                known.is_welcome = self.server.judge(self._request(self, known, b""), True)
+            except Exception:
+                return False
+        return known.is_welcome
 
     def _grew(self, size: int) -> None:
         self._body_bytes += size
@@ -142,7 +156,7 @@ class Arrival(Repeated):
     def _enter(self) -> None:
         """Enters what has come of a body with what has come of all others."""
         self._moved_at = self.server.now
-        if self._is_wanted:
+        if self._is_wanted and self._body_bytes > ENTERED_BYTES_MIN:
             self._has_body_entered = True
             self.server.bodies.enter(self, self._body_bytes)
 
@@ -163,6 +177,7 @@ class Arrival(Repeated):
             self._extra = request.extra
             return refusal_of(error)
         self._is_judged = has_body
+        self._judged = request if has_body else None
         return None
 
     def cut_body(self) -> None:
@@ -208,3 +223,10 @@ class Arrival(Repeated):
 
     def _is_idle(self) -> bool:
         return self._phase == IDLE
+
+
+def _is_one_request(data: bytes) -> bool:
+    """Whether a read that begins with a head has the whole body of the length it gives, no more."""
+    end = data.find(b"\r\n\r\n", 0, PIECE_BYTES) + 4
+    length = _LENGTH.search(data, 0, max(end, 0))
+    return length is not None and end + int(length[1]) == len(data)

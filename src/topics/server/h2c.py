@@ -22,6 +22,7 @@ import h2.settings
 from topics.server.h2_frames import H2Connection, H2Frames
 from topics.server.h2_stream import Headers, StreamTransport
 from topics.server.intake import IDLE_PER_S, Intake
+from topics.server.takeover import LINGER_BYTES_MAX
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
@@ -83,6 +84,7 @@ class H2Protocol(asyncio.Protocol):
         self._resets = 0
         self._used_at = server.now
         self._ended_at = 0.0
+        self._discarded_bytes = 0
         self._stall = (0, server.now)
         self._frames = H2Frames(server.limits.head_bytes_max, self._streams)
         self._intake: Intake | None = Intake(
@@ -105,7 +107,11 @@ class H2Protocol(asyncio.Protocol):
     # -- asyncio.Protocol --------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._intake is not None and not self._ended_at:
+        if self._ended_at:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > LINGER_BYTES_MAX:
+                self.abort()
+        elif self._intake is not None:
             self._intake.feed(data)
 
     def pause_writing(self) -> None:
@@ -145,7 +151,7 @@ class H2Protocol(asyncio.Protocol):
 
     def _steer_reading(self) -> None:
         transport, intake = self._transport, self._intake
-        if transport is None or intake is None or transport.is_closing():
+        if transport is None or intake is None or self._ended_at or transport.is_closing():
             return
         if self._is_paused or intake.is_behind:
             transport.pause_reading()
@@ -163,7 +169,7 @@ class H2Protocol(asyncio.Protocol):
         except h2.exceptions.ProtocolError:
             # The library has queued the GOAWAY that says why.
             self._flush()
-            self._close()
+            self._linger()
             return
         for event in events:
             self._take(event)
@@ -314,6 +320,9 @@ class H2Protocol(asyncio.Protocol):
         self._frames.credit(int(IDLE_PER_S * limits.scan_s))
         if self._is_paused:
             self._weigh()
+        if self._incoming:
+            # Room may be there again that others have given back.
+            self.server.tick.defer(self._pump)
         if self._ended_at:
             is_sent = self._transport is None or not self._transport.get_write_buffer_size()
             if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):
@@ -356,7 +365,7 @@ class H2Protocol(asyncio.Protocol):
             self._goodbye(h2.errors.ErrorCodes.NO_ERROR)
 
     def _goodbye(self, code: h2.errors.ErrorCodes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._ended_at:
             return
         try:
             self._h2.close_connection(code)
@@ -364,15 +373,24 @@ class H2Protocol(asyncio.Protocol):
             # The client has said goodbye first.
             pass
         self._flush()
-        self._close()
+        if code != h2.errors.ErrorCodes.NO_ERROR:
+            self._linger()
+            return
+        self._ended_at = self.server.now
+        self._transport.close()
 
-    def _close(self) -> None:
-        if self._transport is not None:
-            self._ended_at = self.server.now
-            self._transport.close()
+    def _linger(self) -> None:
+        """Ends a connection whose client may still be sending: read on, it learns why."""
+        transport, self._ended_at = self._transport, self.server.now
+        self._incoming.clear()
+        for stream in list(self._streams.values()):
+            stream.lose()
+        if transport is not None and not transport.is_closing():
+            transport.write_eof()
+            transport.resume_reading()
 
     def _flush(self) -> None:
         self._unflushed_bytes = 0
-        data = self._h2.data_to_send()
-        if data and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        data, transport = self._h2.data_to_send(), self._transport
+        if data and transport is not None and not self._ended_at and not transport.is_closing():
+            transport.write(data)

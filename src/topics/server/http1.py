@@ -122,6 +122,7 @@ class HttpProtocol(Arrival):
         self._body = b""
         self._body_bytes = 0
         self._is_judged = False
+        self._judged = None
         self._is_wanted = True
         self._extra = ()
 
@@ -175,11 +176,9 @@ class HttpProtocol(Arrival):
         self._since = self.server.now
         parser, body = self._parser, self._body
         assert parser is not None
-        verb = parser.get_method()
-        verb_name = _METHODS.get(verb) or verb.decode("latin-1")
-        parsed = Head(verb_name, self._target, self._headers)
-        request = self._request(self, parsed, body if isinstance(body, bytes) else body.joined())
-        self._body = b""
+        request = self._judged or self._request(self, self._parsed(parser, self._headers), b"")
+        request.body = body if isinstance(body, bytes) else body.joined()
+        self._body, self._judged = b"", None
         if (
             not self._is_plain
             or not parser.should_keep_alive()
@@ -192,7 +191,7 @@ class HttpProtocol(Arrival):
         else:
             is_ordinary = True
         if is_ordinary and self._plain_head is None:
-            self._plain_head = parsed
+            self._plain_head = request.head
         self._line_up(request)
         if self._has_body_entered and self._backlog is None:
             self._leave_body()
@@ -263,8 +262,12 @@ class HttpProtocol(Arrival):
         parser = self._parser
         assert parser is not None
         headers = self._head if self._head is not None else self._headers
-        parsed = Head(parser.get_method().decode("latin-1"), self._target, headers)
-        return self._request(self, parsed, b""), parser.get_http_version()
+        request = self._request(self, self._parsed(parser, headers), b"")
+        return request, parser.get_http_version()
+
+    def _parsed(self, parser: HttpRequestParser, headers: dict[bytes, bytes]) -> Head:
+        verb = parser.get_method()
+        return Head(_METHODS.get(verb) or verb.decode("latin-1"), self._target, headers)
 
     def _is_ordinary(self, request: Request, parser: HttpRequestParser) -> bool:
         """Whether only the size of the read made a request look special."""
@@ -361,7 +364,7 @@ class HttpProtocol(Arrival):
 
     def _refuse(self, error: TopicsError) -> None:
         self._parser = self._awaited = None
-        self._body, self._parts = b"", None
+        self._body = self._parts = b""
         if self._has_body_entered and self._backlog is None:
             self._leave_body()
         # It holds its traceback, which holds this connection.

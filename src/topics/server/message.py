@@ -68,10 +68,12 @@ class Head:
     lower-case names; repeated ones are joined with a comma. `body_bytes` is the length it gives.
     `found` is the handler that the application chose for it, with what it takes from the path:
     later requests with this head go straight there. `is_json` says that it declares such a body,
-    once that is known.
+    once that is known, and `is_welcome` that it was judged and its body is wanted.
     """
 
-    __slots__ = ("body_bytes", "found", "headers", "is_json", "method", "path", "query")
+    __slots__ = (
+        "body_bytes", "found", "headers", "is_json", "is_welcome", "method", "path", "query",
+    )  # fmt: skip
 
     def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes]) -> None:
         self.method = method
@@ -85,6 +87,7 @@ class Head:
         self.body_bytes = 0
         self.found: tuple[Callable[..., Answer], tuple[str, ...]] | None = None
         self.is_json = False
+        self.is_welcome = False
 
 
 class Request(msgspec.Struct, eq=False):

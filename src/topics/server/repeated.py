@@ -60,7 +60,7 @@ class Repeated(Exchange):
         self._body_bytes = 0
         # A known head whose body has not come whole yet.
         self._awaited: Head | None = None
-        self._parts: Parts | None = None
+        self._parts: bytes | Parts = b""
         self._missing_bytes = 0
         # The head of the first plain request that this read completed.
         self._plain_head: Head | None = None
@@ -82,7 +82,7 @@ class Repeated(Exchange):
                     return
                 if missing > 0 and self._is_awaitable(known):
                     self._awaited, self._missing_bytes = known, missing
-                    self._parts = Parts(data[end:])
+                    self._parts = data[end:]
                     self._phase, self._since = BODY, self.server.now
                     self._body_bytes = 0
                     self._grew(len(data) - end)
@@ -103,15 +103,20 @@ class Repeated(Exchange):
 
     def _gather(self, head: Head, data: bytes) -> None:
         missing, parts = self._missing_bytes, self._parts
-        assert parts is not None
         if len(data) < missing:
+            if isinstance(parts, bytes):
+                parts = self._parts = Parts(parts)
             parts.add(data)
             self._missing_bytes -= len(data)
             self._grew(len(data))
             return
-        parts.add(data[:missing])
-        self._awaited, self._parts, self._phase = None, None, IDLE
-        self._receive(head, parts.joined())
+        self._awaited, self._parts, self._phase = None, b"", IDLE
+        if isinstance(parts, bytes):
+            body = parts + data[:missing]
+        else:
+            parts.add(data[:missing])
+            body = parts.joined()
+        self._receive(head, body)
         if self._has_body_entered and self._backlog is None:
             self._leave_body()
         if len(data) > missing:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from topics.server.ledger import Ledger
 
 
@@ -78,3 +80,14 @@ def test_without_a_bound_it_is_known_how_much_there_is() -> None:
     world = World(0)
     world.enter("a", 10**12)
     assert (world.gone, world.ledger.held_bytes, world.ledger.is_scarce) == ([], 10**12, False)
+
+
+def test_the_log_tells_of_cuts_and_not_of_each(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(10)
+    for name in "abc":
+        world.enter(name, 11)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "things passed 10 bytes" in caplog.text
+    world.later(1.0)
+    world.enter("d", 11)
+    assert "4 so far" in caplog.text
