@@ -11,7 +11,7 @@ from tests.server.soak.clients import GONE, Stopped
 from tests.support.servers import Client, Reply
 
 QUEUE = "/v0/topics/jobs"
-CAP_RECORDS = 60
+CAP_RECORDS = 12
 CONFIG = {
     "type": "queue", "durable": True, "discard": "reject", "cap_records": CAP_RECORDS,
     "lease_ms": 500, "idempotency_window_ms": 3_600_000,
@@ -123,6 +123,8 @@ class Taker(Member):
                 assert job["data"] not in self.jobs.acknowledged, "acknowledged and delivered again"
             if self._draw.random() < 0.8:
                 self._acknowledge(job["$seq"], job["lease_id"], job["data"])
+        # Slower than the producer: the queue is full most of the time.
+        time.sleep(5 * PAUSE_S)
 
     def _acknowledge(self, seq: int, lease: str, number: int) -> None:
         with self.jobs.lock:

@@ -75,14 +75,15 @@ def rings(server: Inside) -> Counter[str]:
 @pytest.mark.parametrize("kind", VISITS, ids=lambda kind: kind.__name__)
 def test_no_visit_leaves_a_ring_behind(server: Inside, kind: Visit) -> None:
     numbers = itertools.count(1)
-    # What the first of a kind sets up for all may hold itself.
-    visit(server, kind, numbers, AT_ONCE)
-    forget_sessions(server.port)
-    rings(server)
-    visit(server, kind, numbers, 2 * AT_ONCE)
-    server.wait_until(lambda: server.server.connection_count == 0)
-    forget_sessions(server.port)
-    left = {name: count for name, count in rings(server).items() if count >= AT_ONCE}
+    # What the first of a kind sets up for all may hold itself, as may what other tests of this
+    # process left to be found: only what comes back each time is of these visits.
+    left: set[str] | None = None
+    for _ in range(3):
+        visit(server, kind, numbers, 2 * AT_ONCE)
+        server.wait_until(lambda: server.server.connection_count == 0)
+        forget_sessions(server.port)
+        found = {name for name, count in rings(server).items() if count >= AT_ONCE}
+        left = found if left is None else left & found
     assert not left
 
 
