@@ -40,9 +40,17 @@ def refuse_all(directory: Path) -> None:
     with pytest.raises(Misplaced):
         repair(OsFs(), path, accept_loss=True, settings=SMALL)
     with pytest.raises(Misplaced):
-        # As the commands that only look do.
-        OsFs().lock_shared(str(directory / "LOCK"))
+        _look(path)
+
+
+def _look(path: str) -> None:
+    """As the commands that change nothing do."""
+    lock = OsFs().lock_shared(f"{path}/LOCK")
+    assert lock is not None
+    try:
         check(OsFs(), path)
+    finally:
+        lock.release()
 
 
 @pytest.mark.slow
