@@ -40,13 +40,17 @@ def refuse_all(directory: Path) -> None:
     with pytest.raises(Misplaced):
         repair(OsFs(), path, accept_loss=True, settings=SMALL)
     with pytest.raises(Misplaced):
-        _look(directory)
+        _look(path)
 
 
-def _look(directory: Path) -> None:
-    """As the commands that only look do."""
-    OsFs().lock_shared(str(directory / "LOCK"))
-    check(OsFs(), str(directory))
+def _look(path: str) -> None:
+    """As the commands that change nothing do."""
+    lock = OsFs().lock_shared(f"{path}/LOCK")
+    assert lock is not None
+    try:
+        check(OsFs(), path)
+    finally:
+        lock.release()
 
 
 @pytest.mark.slow
