@@ -21,7 +21,8 @@
     ├── OutcomeUnknown          503 outcome_unknown
     ├── DiskFull                507 disk_full
     └── StorageError            500 internal
-        ├── CorruptData         bytes on disk that fail their checksum below the synced mark
+        ├── CorruptData         500 corrupt_data: bytes on disk that fail their checksum
+        ├── Unreadable          503 unreadable: the disk failed a read
         ├── DirectoryLocked     another process owns the data directory
         ├── FormatMismatch      the directory was written by another format version
         ├── StoreUnreachable    503 store_unreachable: the cold store does not answer
@@ -140,7 +141,16 @@ class StorageError(TopicsError):
 
 
 class CorruptData(StorageError):
-    pass
+    """Bytes that were durable are no longer what was written. Other topics go on."""
+
+    code = "corrupt_data"
+
+
+class Unreadable(StorageError):
+    """The disk failed a read of sealed records. Nothing was changed; it may work again."""
+
+    code = "unreadable"
+    status = 503
 
 
 class DirectoryLocked(StorageError):

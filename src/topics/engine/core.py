@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -10,13 +11,14 @@ from topics.clock import Clock
 from topics.engine import retention
 from topics.engine.background import Jobs, ThreadJobs
 from topics.engine.block import Block
-from topics.engine.commit import Committer, Op, Syncer
+from topics.engine.commit import Committer, Op
 from topics.engine.names import Names
 from topics.engine.routers import Routers
-from topics.engine.segments import Segments
+from topics.engine.segments import ColdMiss, Segments
+from topics.engine.syncing import Syncer
 from topics.engine.tags import TagIndex
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, TopicNotFound
+from topics.errors import DiskFull, StorageError, TopicNotFound
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
@@ -171,12 +173,18 @@ class Core:
     def index_all_tags(self) -> Iterator[None]:
         """Enters the tags that recovery left for later, fetching cold blocks beside the caller."""
         for topic in [topic for topic in self.by_id.values() if topic.untagged]:
-            while topic.untagged and not topic.dropped:
-                block = topic.untagged[-1]
-                if not block.is_ghost and self.segments.columns_or_none(block) is None:
-                    yield from self.bring(block)
-                next(self.index_tags(topic), None)
-                yield
+            # A topic with a block that can not be read is left to its next delete, which is told.
+            with contextlib.suppress(StorageError):
+                while topic.untagged and not topic.dropped:
+                    yield from self.index_more_tags(topic)
+
+    def index_more_tags(self, topic: Topic) -> Iterator[None]:
+        """Enters the tags of one more block, fetching it beside the caller; raises StorageError."""
+        try:
+            next(self.index_tags(topic), None)
+        except ColdMiss as miss:
+            yield from self.bring(miss.ahead[0])
+        yield
 
     def bring(self, block: Block) -> Iterator[None]:
         """Fetches a cold block beside the caller; raises what the store raised."""
@@ -231,7 +239,7 @@ class Core:
                 self.log_floor(topic, state)
 
     def evict(self, topic: Topic) -> None:
-        """Lets the caps evict. What depended on an estimate of cold bytes is written down."""
+        """Lets the caps evict. What depended on an estimate of bytes is written down."""
         moved = retention.evict(topic, self.segments.columns_or_none)
         self.recount(topic)
         if moved and self.estimates_bytes(topic) and topic.durability != "ephemeral":
@@ -239,7 +247,16 @@ class Core:
 
     def estimates_bytes(self, topic: Topic) -> bool:
         is_asked = bool(topic.config.cap_bytes or topic.holds)
-        return is_asked and self.segments.store is not None
+        return is_asked and not self.segments.is_exact
+
+    def log_estimates(self, topic: Topic) -> None:
+        """Writes down how far replay evicted by estimates: a later one may count exactly."""
+        if (
+            topic.durability != "ephemeral"
+            and self.estimates_bytes(topic)
+            and EVICTED in dict(topic.lost)
+        ):
+            self.log_floor(topic, EVICTED)
 
     def log_floor(self, topic: Topic, state: int) -> None:
         """Writes down how far records were lost to `state`."""

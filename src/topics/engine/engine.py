@@ -21,11 +21,7 @@ from topics.engine.reading import View
 from topics.engine.routers import Router
 from topics.engine.topic import Topic
 from topics.engine.write import Batch, Request, decode_write, is_single, request_of
-from topics.errors import (
-    InvalidRequest,
-    TopicNotFound,
-    TopicsError,
-)
+from topics.errors import InvalidRequest, TopicNotFound
 from topics.settings import MIB
 from topics.types import (
     U64_MAX,
@@ -156,7 +152,7 @@ class Engine(QueueCalls):
             append.append(
                 self.core, topic, batch, key=request.idempotency_key, created=created, ticket=ticket
             )
-        except TopicsError:
+        except Exception:
             if created:
                 catalog.uncreate(self.core, topic)
             raise

@@ -15,7 +15,7 @@ from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.deletes import is_live
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, Poisoned, StorageError, TopicsError
+from topics.errors import Closed, DiskFull, Poisoned, StorageError, TopicsError
 from topics.storage import frames
 from topics.storage.wal import FULL
 
@@ -105,7 +105,8 @@ class Maintenance:
             self._running.close()
         self._running = None
         self.core.abandon()
-        promotion.give_up(self.core)
+        closed = Closed("the engine closed before this was done; nothing was changed")
+        promotion.give_up(self.core, closed)
 
     def checkpoint_now(self) -> None:
         """Takes a checkpoint to its end."""

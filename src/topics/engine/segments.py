@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from topics.engine.block import Block
-from topics.errors import CorruptData, StorageError, StoreUnreachable
+from topics.errors import CorruptData, StorageError, StoreUnreachable, Unreadable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
@@ -75,6 +75,8 @@ class Segments:
         self.fs = fs
         self.directory = directory
         self.store = store
+        # Whether the bytes of every live record could be counted; else some of them are estimates.
+        self.is_exact = store is None
         self.live: dict[int, Segment] = {}
         self.garbage: list[int] = []
         self._cache_bytes_max = cache_bytes_max
@@ -101,14 +103,20 @@ class Segments:
             source = FileBytes(self._file(segment.number))
             columns = codec.read_block(source, block.row, segment.number)
         except OSError as error:
-            raise StorageError(f"segment {segment.number} can not be read: {error}") from error
+            raise Unreadable(
+                f"segment {segment.number} can not be read now: {error}", segment=segment.number
+            ) from error
         self.admit(block, columns)
         return columns
 
     def columns_or_none(self, block: Block) -> Columns | None:
+        """Like `columns` for one who can go on without: None whatever keeps them out of reach."""
         try:
             return self.columns(block)
         except ColdMiss:
+            return None
+        except (StorageError, MemoryError):
+            self.is_exact = False
             return None
 
     def columns_waiting(self, block: Block) -> Columns:

@@ -21,7 +21,8 @@ from topics.consecutive import consecutive
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge
 from topics.integers import is_float_refused, respelt
 from topics.settings import Settings
-from topics.storage.columns import Columns
+from topics.storage.columns import TEXT_BYTES_MAX, Columns
+from topics.storage.frames import COUNT_MAX
 from topics.surrogates import decode_around, has_surrogates, masked
 from topics.types import ConfigInput, check_config, convert
 
@@ -140,11 +141,9 @@ def _few(request: WriteRequest, settings: Settings) -> list[RecordInput]:
 
 
 def check_count(count: int, settings: Settings) -> None:
-    if count > settings.max_batch_records:
-        raise BatchTooLarge(
-            f"{count} records in one write; the limit is {settings.max_batch_records}",
-            limit=settings.max_batch_records,
-        )
+    limit = min(settings.max_batch_records, COUNT_MAX)
+    if count > limit:
+        raise BatchTooLarge(f"{count} records in one write; the limit is {limit}", limit=limit)
 
 
 def check_text(body: bytes) -> None:
@@ -336,6 +335,7 @@ def _texts(what: str, texts: list[str | None], bytes_max: int) -> list[str | Non
     present.discard(None)
     if not present:
         return None
+    bytes_max = min(bytes_max, TEXT_BYTES_MAX)
     for text in present:
         size = 0 if text is None else len(text) if text.isascii() else len(utf8(text, what))
         if size > bytes_max:

@@ -24,6 +24,8 @@ ENDS, NODES, TAGS, METAS, KEY, TIMES = 1, 2, 4, 8, 16, 32
 # The key is not one for idempotency: it says which jobs of a queue the records were.
 MOVED = 64
 NONE_U16 = 0xFFFF
+# What a node or a tag may have at most.
+TEXT_BYTES_MAX = NONE_U16 - 1
 
 if sys.byteorder != "little":
     raise ImportError("topics stores little-endian columns and runs on little-endian machines")
