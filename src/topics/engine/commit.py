@@ -295,6 +295,10 @@ class Committer:
             self._held.setdefault(op.topic, deque()).appendleft(op)
 
     @property
+    def is_holding(self) -> bool:
+        return bool(self._held)
+
+    @property
     def held(self) -> set[Frame]:
         """What is durable, or nobody waits for, and not applied to its end."""
         return {op for ops in self._held.values() for op in ops}

@@ -26,8 +26,10 @@ from topics.storage.datadir import DataDir
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 if TYPE_CHECKING:
+    from topics.engine.deleting import Deletion
     from topics.engine.promotion import Promotion
 
+TIDY_AT_ONCE_PIECES = 16
 # Frames that belong to no topic are written under this one.
 SYSTEM = Topic(0, "", 0, TopicConfig())
 
@@ -70,6 +72,9 @@ class Core:
         self.open_topics: dict[int, None] = {}
         # Topics whose tag index has work left over for maintenance.
         self.unfolded: set[int] = set()
+        # Deletes that are being prepared, and what tidies up behind others.
+        self.deletions: list[Deletion] = []
+        self.tidying: deque[Iterator[None]] = deque()
         # Ephemeral topics on their way to another class, by id.
         self.promotions: dict[int, Promotion] = {}
         # How often the log was cut for a checkpoint.
@@ -100,6 +105,18 @@ class Core:
             yield
         finally:
             self.is_waiting = False
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether deletes that are too much for a turn have something left to do."""
+        return bool(self.deletions or self.tidying or self.committer.is_holding)
+
+    def tidy(self, work: Iterator[None]) -> None:
+        """Does work that nobody waits for: at once when it is little, else in slices."""
+        for _ in range(TIDY_AT_ONCE_PIECES):
+            if next(work, self) is self:
+                return
+        self.tidying.append(work)
 
     # -- topics ------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import forwarding, promotion
+from topics.engine import deleting, forwarding, promotion
 from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
@@ -247,6 +247,7 @@ class Lifecycle:
     def _poisoned(self, error: Poisoned) -> None:
         self.core.data.poison(str(error))
         promotion.give_up(self.core, error)
+        deleting.give_up(self.core, error)
 
     def _wait(self, ticket: Ticket) -> Any:
         result = None
@@ -254,6 +255,7 @@ class Lifecycle:
         def wait() -> None:
             nonlocal result
             promotion.finish_for(self.core, ticket)
+            deleting.finish_for(self.core, ticket)
             result = self.core.committer.wait(ticket)
 
         self._guard(wait)

@@ -7,12 +7,11 @@ import gc
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from topics.engine import ceilings, forwarding, promotion, relocation
+from topics.engine import ceilings, deletes, deleting, forwarding, promotion, relocation
 from topics.engine.block import Block
 from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
-from topics.engine.deletes import is_live
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import Closed, DiskFull, Poisoned, StorageError, TopicsError
@@ -21,7 +20,7 @@ from topics.storage.wal import FULL
 
 IDLE_MARK_S = 1.0
 TICK_S = 0.05
-FOLD_KEYS = 2000
+FOLD_KEYS = 500
 STORE_RETRY_S = 1.0
 
 
@@ -42,7 +41,7 @@ class Maintenance:
         """Whether a call of `run` would have something to do."""
         core = self.core
         waits = self._running is not None or bool(core.routers.dirty or core.promotions)
-        return waits or core.clock.monotonic_s() - self._tick_s >= TICK_S
+        return waits or core.is_deleting or core.clock.monotonic_s() - self._tick_s >= TICK_S
 
     def finish_checkpoint(self) -> None:
         """Ends what is under way, so that nothing new comes between its parts."""
@@ -59,6 +58,7 @@ class Maintenance:
             self._running = promotion.slices(core)
         stop_s = now_s + budget_s
         more = bool(core.routers.dirty) and self._forward(now_s)
+        more = self._delete(stop_s) or more
         while self._running is not None:
             try:
                 next(self._running)
@@ -73,6 +73,17 @@ class Maintenance:
             if core.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
         return self._running is not None or bool(core.promotions) or more
+
+    def _delete(self, stop_s: float) -> bool:
+        """Goes on with deletes that are too much for a turn, and tidies up behind them."""
+        core = self.core
+        while core.is_deleting:
+            core.committer.work()
+            if not deleting.advance(core) and core.tidying and next(core.tidying[0], self) is self:
+                core.tidying.popleft()
+            if core.is_waiting or core.clock.monotonic_s() >= stop_s:
+                return core.is_deleting
+        return False
 
     def _forward(self, now_s: float) -> bool:
         """Forwards for the routers, and fetches what one of them misses when nothing else runs."""
@@ -107,6 +118,7 @@ class Maintenance:
         self.core.abandon()
         closed = Closed("the engine closed before this was done; nothing was changed")
         promotion.give_up(self.core, closed)
+        deleting.give_up(self.core, closed)
 
     def checkpoint_now(self) -> None:
         """Takes a checkpoint to its end."""
@@ -180,7 +192,7 @@ class Maintenance:
         if tags is None:
             return True
         if tags.entries > 2 * topic.live_count + 1024 and self._running is None:
-            self._running = tags.sweep(partial(is_live, topic))
+            self._running = tags.sweep(partial(deletes.is_live, topic))
         return tags.fold(FOLD_KEYS)
 
     def _sync_inline(self, now_s: float) -> None:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topics.engine.commit import Committer
-from topics.engine.segments import ColdMiss
 from topics.server.auth import DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
 from topics.server.fields import U64_SCHEMA
-from topics.server.message import PENDING, Answer, Response
+from topics.server.message import Answer, Response
 from topics.server.routes import STORED, Parameter, Route
 from topics.server.shapes import DeleteBody, Explained, ExplainedRange, RecordsDeleted
 from topics.types import SEQ_BASE, STATES, Deleted
@@ -50,13 +49,7 @@ class RecordRoutes:
 
     def delete(self, call: Call, name: str) -> Answer:
         body = decode(call, _DELETE)
-        try:
-            ticket = self._app.engine.submit_delete(
-                name, before_seq=body.before_seq, match=body.match
-            )
-        except ColdMiss as miss:
-            self._app.fetch(call, miss, lambda: self.delete(call, name))
-            return PENDING
+        ticket = self._app.engine.submit_delete(name, before_seq=body.before_seq, match=body.match)
         topic = self._app.engine.core.by_name[name]
 
         def answer(log: Committer | None) -> Response:
