@@ -21,7 +21,7 @@
     ├── OutcomeUnknown          503 outcome_unknown
     ├── DiskFull                507 disk_full
     └── StorageError            500 internal
-        ├── CorruptData         500 corrupt_data: bytes on disk that fail their checksum
+        ├── CorruptData         503 corrupt_data: bytes on disk that fail their checksum
         ├── Unreadable          503 unreadable: the disk failed a read
         ├── DirectoryLocked     another process owns the data directory
         ├── FormatMismatch      the directory was written by another format version
@@ -144,6 +144,7 @@ class CorruptData(StorageError):
     """Bytes that were durable are no longer what was written. Other topics go on."""
 
     code = "corrupt_data"
+    status = 503
 
 
 class Unreadable(StorageError):
