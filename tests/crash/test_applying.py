@@ -117,8 +117,8 @@ def rot(world: World) -> str:
     assert block.segment is not None
     assert block.row is not None
     number, at = block.segment.number, block.row.offset + 30
-    inner = disk_of(world).inner
-    path = next(p for p in inner.files() if p.endswith(f"{number:08d}.seg"))  # type: ignore[attr-defined]
+    inner: Any = disk_of(world).inner
+    path: str = next(p for p in inner.files() if p.endswith(f"{number:08d}.seg"))
     file = inner.open(path)
     file.pwrite(bytes([file.pread(1, at)[0] ^ 1]), at)
     file.sync()
