@@ -23,6 +23,7 @@
     │   └── Overloaded          503 overloaded
     └── StorageError            500 internal
         ├── CorruptData         500 corrupt_data: stored bytes that fail their checksum
+        ├── Unreadable          503 unreadable: the disk failed a read
         ├── DirectoryLocked     another process owns the data directory
         ├── FormatMismatch      the directory was written by another format version
         ├── StoreUnreachable    503 store_unreachable: the cold store does not answer
@@ -152,6 +153,13 @@ class CorruptData(StorageError):
     `topics check` says what is affected, `topics repair` makes an explicit loss of it."""
 
     code = "corrupt_data"
+
+
+class Unreadable(StorageError):
+    """The disk failed a read of sealed records. Nothing was changed; it may work again."""
+
+    code = "unreadable"
+    status = 503
 
 
 class DirectoryLocked(StorageError):

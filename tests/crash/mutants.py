@@ -29,10 +29,10 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "acknowledge before the sync", "engine/commit.py",
-        "            if op.gated:\n                lane.waiting.append((end, op))",
-        "            if op.gated:\n                op.topic.gated -= not op.aside\n"
-        "                _apply(op)\n            elif op.gated:\n"
-        "                lane.waiting.append((end, op))",
+        "                if op.gated:\n                    lane.waiting.append((end, op))",
+        "                if op.gated:\n                    op.topic.gated -= not op.aside\n"
+        "                    self._apply(op)\n                elif op.gated:\n"
+        "                    lane.waiting.append((end, op))",
     ),
     Mutant(
         "MARKS entered before the sync", "storage/wal.py",
@@ -74,11 +74,11 @@ MUTANTS = (
     ),
     Mutant(
         "delete not logged", "engine/deletes.py",
-        'if topic.durability == "ephemeral":', 'if topic.durability != "memory":',
+        'if self.topic.durability == "ephemeral" or', 'if self.topic.durability != "memory" or',
     ),
     Mutant(
         "delete acknowledged before it is durable", "engine/deletes.py",
-        'gated=topic.durability != "memory"', "gated=False",
+        'frames.DELETE, topic.durability != "memory", ticket', "frames.DELETE, False, ticket",
         first="delete_before_seal",
     ),
     Mutant(

@@ -20,7 +20,7 @@ from tests.support.engines import (
     seqs,
     tagged,
 )
-from topics.engine.commit import Syncer
+from topics.engine.syncing import Syncer
 from topics.engine.write import request_of
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard

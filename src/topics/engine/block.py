@@ -106,7 +106,8 @@ class Block:
         """Bytes of the live records [first, stop)."""
         if stop - first == self.count - self.dead_count:
             return self.live_bytes
-        return load(self).span(first, stop)
+        # Never more than there is: sizes are estimates while a block can not be read.
+        return min(load(self).span(first, stop), self.live_bytes)
 
     def mark_dead(self, index: int) -> bool:
         """True when the record was live until now."""

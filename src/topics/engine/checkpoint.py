@@ -34,6 +34,9 @@ from topics.storage.columns import Columns
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 from topics.storage.snapshot import Snapshot, SnapshotWriter, TopicRecord
 
+# What a slice may do when a segment comes into use: deleted records, or so many for a block.
+SWITCH_COST_MAX, SWITCH_COST = 2000, 8
+
 
 @dataclass(frozen=True, slots=True)
 class Unsealed:
@@ -98,6 +101,10 @@ def take(core: Core) -> Iterator[None]:
         lane.shard.rotate()
     positions = [lane.shard.position.number for lane in committer.lanes]
     yield from core.until_durable()
+    # What stands in front of the cut is trimmed: all of it has to be in what is captured.
+    begun = committer.held
+    while not begun.isdisjoint(committer.held):
+        yield from core.waiting()
     topics = list(core.by_id.values())
     named = dict(core.segments.live)
     run = Pass(
@@ -296,23 +303,28 @@ def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[No
     run.made[held.number] = held
     # Kept until every piece has its block: the first ones may be let go of meanwhile.
     held.left += 1
-    for index, piece in enumerate(pieces):
+    work = 0
+    for piece in pieces:
         if not piece.topic.dropped:
-            _switch(core, piece, held.number)
-        if index % 256 == 255:
+            work += SWITCH_COST + _switch(core, piece, held.number)
+        if work >= SWITCH_COST_MAX:
+            work = 0
             yield
     held.left -= 1
     if held.left == 0:
         core.segments.discard(held)
 
 
-def _switch(core: Core, piece: Piece, number: int) -> None:
-    """Replaces the blocks in memory by the sealed one, with every delete made meanwhile."""
+def _switch(core: Core, piece: Piece, number: int) -> int:
+    """Replaces the blocks in memory by the sealed one, with every delete made meanwhile.
+
+    Returns how many deleted records it looked at.
+    """
     topic, row = piece.topic, piece.row
     held = core.segments.live[number]
     low = topic.block_at(row.first)
     if low >= len(topic.blocks) or row.stop <= topic.floor:
-        return
+        return 0
     # A block may reach over the edges of the row: it was cut for the segment. Mark what is done.
     sealed = Block(row.first, piece.columns)
     payload = piece.columns.payload
@@ -327,6 +339,7 @@ def _switch(core: Core, piece: Piece, number: int) -> None:
                 if old.dead[index] == DEAD and 0 <= at < row.count and sealed.mark_dead(at):
                     held.unflagged.append(row.flag_at + at)
     _splice(core, topic, low, replaced, sealed)
+    return sealed.dead_count
 
 
 def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: Block) -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from topics.clock import Clock
-from topics.engine import background, retention
+from topics.engine import retention
+from topics.engine.background import Jobs, ThreadJobs
 from topics.engine.block import Block
-from topics.engine.commit import Committer, Op, Syncer
+from topics.engine.commit import Committer, Op
 from topics.engine.names import Names
 from topics.engine.routers import Routers
-from topics.engine.segments import Segments
+from topics.engine.segments import ColdMiss, Segments
+from topics.engine.syncing import Syncer
 from topics.engine.tags import TagIndex
 from topics.engine.tiering import Tiering
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, Poisoned, TopicNotFound
+from topics.errors import DiskFull, Poisoned, StorageError, TopicNotFound
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
@@ -26,8 +29,10 @@ from topics.storage.marks import Marks
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 if TYPE_CHECKING:
+    from topics.engine.deleting import Deletion
     from topics.engine.promotion import Promotion
 
+TIDY_AT_ONCE_PIECES = 16
 # Frames that belong to no topic are written under this one.
 SYSTEM = Topic(0, "", 0, TopicConfig())
 
@@ -38,6 +43,7 @@ class Core:
         self.clock = clock
         self.settings = settings
         self.segments = segments
+        self.jobs: Jobs = ThreadJobs() if settings.threads else Jobs()
         self.committer: Committer
         self.marks: Marks
         self.syncer: Syncer
@@ -75,6 +81,9 @@ class Core:
         self.open_topics: dict[int, None] = {}
         # Topics whose tag index has work left over for maintenance.
         self.unfolded: set[int] = set()
+        # Deletes that are being prepared, and what tidies up behind others.
+        self.deletions: list[Deletion] = []
+        self.tidying: deque[Iterator[None]] = deque()
         # Ephemeral topics on their way to another class, by id.
         self.promotions: dict[int, Promotion] = {}
         # Whether a checkpoint is under way; see `sealing`.
@@ -85,26 +94,29 @@ class Core:
         # Whether sliced work waits for a thread: then more slices now would do nothing.
         self.is_waiting = False
 
-    def background(self, call: Callable[[], None]) -> background.Job:
-        return background.start(call, in_thread=self.settings.threads)
-
     def in_background(self, call: Callable[[], None]) -> Iterator[None]:
         """Runs a blocking call beside the caller; raises what it raised."""
-        job = self.background(call)
+        job = self.jobs.start(call)
         try:
             while not job.done:
-                self.is_waiting = True
-                yield
+                yield from self.waiting()
         finally:
-            self.is_waiting = False
             # Whoever gives up the work still waits for what is under way.
             while not job.done:
-                background.pause()
+                self.jobs.pause()
         job.result()
         yield
 
+    def waiting(self) -> Iterator[None]:
+        """A turn of sliced work that only a thread can bring on."""
+        self.is_waiting = True
+        try:
+            yield
+        finally:
+            self.is_waiting = False
+
     def until_durable(self) -> Iterator[None]:
-        """Waits, a step at a time, until all that was written so far is durable and applied."""
+        """Waits, a step at a time, until all that was written so far is durable."""
         marks = [lane.shard.position for lane in self.committer.lanes]
         for lane, mark in zip(self.committer.lanes, marks, strict=True):
             if lane.shard.synced < mark:
@@ -112,7 +124,7 @@ class Core:
             while lane.shard.synced < mark:
                 if lane.shard.poison is not None:
                     raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
-                yield
+                yield from self.waiting()
         self.committer.poll()
 
     def settle_marks(self) -> None:
@@ -120,6 +132,18 @@ class Core:
         shard = self.committer.lanes[0].shard
         shard.settle()
         self.committer.poll()
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether deletes that are too much for a turn have something left to do."""
+        return bool(self.deletions or self.tidying or self.committer.is_holding)
+
+    def tidy(self, work: Iterator[None]) -> None:
+        """Does work that nobody waits for: at once when it is little, else in slices."""
+        for _ in range(TIDY_AT_ONCE_PIECES):
+            if next(work, self) is self:
+                return
+        self.tidying.append(work)
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -195,14 +219,24 @@ class Core:
     def index_all_tags(self) -> Iterator[bool]:
         """Enters the tags that recovery left for later; False while a block has to be fetched."""
         for topic in [topic for topic in self.by_id.values() if topic.untagged]:
-            while topic.untagged and not topic.dropped:
-                block = topic.untagged[-1]
-                is_here = block.is_ghost or self.segments.holds(block)
-                if is_here:
-                    next(self.index_tags(topic), None)
-                else:
-                    self.tiering.want(block)
-                yield is_here
+            # A topic with a block that can not be read is left to its next delete, which is told.
+            with contextlib.suppress(StorageError):
+                while topic.untagged and not topic.dropped:
+                    block = topic.untagged[-1]
+                    is_here = block.is_ghost or self.segments.holds(block)
+                    if is_here:
+                        next(self.index_tags(topic), None)
+                    else:
+                        self.tiering.want(block)
+                    yield is_here
+
+    def index_more_tags(self, topic: Topic) -> Iterator[None]:
+        """Enters the tags of one more block, fetching it beside the caller; raises StorageError."""
+        try:
+            next(self.index_tags(topic), None)
+        except ColdMiss as miss:
+            yield from self.bring(miss.ahead[0])
+        yield
 
     def bring(self, block: Block) -> Iterator[None]:
         """Fetches a cold block beside the caller; raises what the store raised."""
@@ -261,9 +295,19 @@ class Core:
                 self._log_floor(topic, state, floor)
 
     def evict(self, topic: Topic) -> None:
-        """Lets the caps evict. Replay comes to the same, so nothing is written down."""
-        retention.evict(topic, self.segments.spans)
+        """Lets the caps evict. Replay comes to the same, unless bytes had to be estimated."""
+        floor = topic.floor
+        moved = retention.evict(topic, self.segments.spans)
         self.recount(topic)
+
+        if moved and not self.segments.is_exact and topic.durability != "ephemeral":
+            self._log_floor(topic, EVICTED, floor)
+
+    def log_estimates(self, topic: Topic) -> None:
+        """Writes down how far replay evicted by estimates: a later one may count exactly."""
+        is_asked = not self.segments.is_exact and topic.durability != "ephemeral"
+        if is_asked and EVICTED in dict(topic.lost):
+            self._log_floor(topic, EVICTED, topic.floor)
 
     def _log_floor(self, topic: Topic, state: int, first: int) -> None:
         """Writes down how far records from `first` on were lost to `state`."""

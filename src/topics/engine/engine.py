@@ -14,18 +14,14 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from topics.engine import append, catalog, deletes, reading, routing, singles
+from topics.engine import append, catalog, deletes, deleting, reading, routing, singles
 from topics.engine.commit import Owner, Ticket
 from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import View
 from topics.engine.routers import Router
 from topics.engine.topic import Topic
 from topics.engine.write import Batch, Request, check_bytes, decode_write, is_single, request_of
-from topics.errors import (
-    InvalidRequest,
-    TopicNotFound,
-    TopicsError,
-)
+from topics.errors import InvalidRequest, TopicNotFound
 from topics.settings import MIB
 from topics.types import (
     U64_MAX,
@@ -158,7 +154,7 @@ class Engine(QueueCalls):
             append.append(
                 self.core, topic, batch, key=request.idempotency_key, created=created, ticket=ticket
             )
-        except TopicsError:
+        except Exception:
             if created:
                 catalog.uncreate(self.core, topic)
             raise
@@ -195,20 +191,18 @@ class Engine(QueueCalls):
 
     def delete(self, name: str, *, before_seq: int | None = None, match: object = None) -> Deleted:
         """Removes existing records for good: below a seq, by tag, or both. Silent for readers."""
-        ticket = self._fetching(
-            lambda: self.submit_delete(name, before_seq=before_seq, match=match)
-        )
+        ticket = self.submit_delete(name, before_seq=before_seq, match=match)
         return self._wait(ticket)  # type: ignore[no-any-return]
 
     def submit_delete(self, name: str, *, before_seq: object, match: object) -> Ticket:
-        """Stages a delete. Raises ColdMiss, with nothing staged, when tags are out of reach."""
+        """Begins a delete; it is staged now, or, when it is a large one, by `maintain`."""
         self._check_writable()
         before = deletes.parse_before(before_seq)
         predicate = None if match is None else deletes.parse_match(match)
         if before is None and predicate is None:
             raise InvalidRequest("a delete needs before_seq or match or both")
         ticket = Ticket()
-        deletes.delete(self.core, self._topic(name), before, predicate, ticket)
+        deleting.delete(self.core, self._topic(name), before, predicate, ticket)
         return ticket
 
     # -- reading -----------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def _tags(core: Core, topic: Topic, scan: Scan) -> Iterator[Finding]:
         yield "tags_wrong", f"the index can not be built: {error}"
         return
     indexed: dict[str, list[int]] = {}
-    for tag in index.under(""):
+    for tag in {tag for tags in index.under(("", True)) for tag in tags}:
         seqs = [s for s in index.exact(tag) if s >= topic.floor and deletes.is_live(topic, s)]
         if seqs:
             indexed[tag] = sorted(seqs)

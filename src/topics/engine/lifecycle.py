@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import forwarding, freezing, promotion
+from topics.engine import deleting, forwarding, freezing, promotion
 from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
@@ -40,6 +40,7 @@ class Lifecycle:
         self._lock = lock
         self._maintenance = Maintenance(core)
         self._is_closed = False
+        core.committer.on_poison = self._poisoned
 
     # -- life --------------------------------------------------------------------------------
 
@@ -150,6 +151,7 @@ class Lifecycle:
         topic = self.core.by_id.get(topic_id)
         if topic is not None:
             self.core.recount(topic)
+            self.core.log_estimates(topic)
 
     def close(self) -> None:
         """Makes everything durable, marks the log as cleanly ended, lets go of the directory."""
@@ -172,6 +174,8 @@ class Lifecycle:
     def _close_log(self) -> None:
         core = self.core
         self.finish_recovery()
+        # What is on its way first: an account says what became of every seq that was acknowledged.
+        core.committer.sync()
         resident = [topic for topic in core.by_id.values() if topic.durability == "ephemeral"]
         written = [write_account(core, topic) for topic in resident]
         core.committer.sync()
@@ -261,13 +265,18 @@ class Lifecycle:
         return done
 
     def _guard(self, call: Callable[[], None]) -> None:
-        """Runs a call that touches the log; a failed sync leaves a note for the next start."""
+        """Runs a call that touches the log; one that finds it failed ends what is on its way."""
         self._check_writable()
         try:
             call()
         except Poisoned as error:
-            self.core.data.poison(str(error))
+            self.core.committer.fail(error)
             raise
+
+    def _poisoned(self, error: Poisoned) -> None:
+        self.core.data.poison(str(error))
+        promotion.give_up(self.core, error)
+        deleting.give_up(self.core, error)
 
     def _wait(self, ticket: Ticket) -> Any:
         result = None
@@ -275,6 +284,7 @@ class Lifecycle:
         def wait() -> None:
             nonlocal result
             promotion.finish_for(self.core, ticket)
+            deleting.finish_for(self.core, ticket)
             result = self.core.committer.wait(ticket)
 
         self._guard(wait)

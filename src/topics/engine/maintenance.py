@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from topics.engine import background, ceilings, forwarding, promotion, relocation
+from topics.engine import ceilings, deletes, deleting, forwarding, promotion, relocation
 from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
 from topics.engine.core import SYSTEM, Core, nothing
-from topics.engine.deletes import is_live
 from topics.engine.freezing import Freezer
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, Poisoned, TopicsError
+from topics.errors import Closed, DiskFull, Poisoned, TopicsError
 from topics.storage import frames
 from topics.storage.frames import Mark
 from topics.storage.wal import FULL, NO_FILES, typed
 
 TICK_S = 0.05
-FOLD_KEYS = 2000
+FOLD_KEYS = 500
 # Starts whose parts of the log are read at the next one, before a checkpoint is due; and before
 # the next one takes it while it recovers, because none of them lived long enough.
 GENERATIONS_MAX = 8
@@ -44,7 +43,7 @@ class Maintenance:
         """Whether a call of `run` would have something to do."""
         core = self.core
         waits = self._running is not None or bool(core.routers.dirty or core.promotions)
-        return waits or core.clock.monotonic_s() - self._tick_s >= TICK_S
+        return waits or core.is_deleting or core.clock.monotonic_s() - self._tick_s >= TICK_S
 
     def run(self, budget_s: float) -> bool:
         """Works for about `budget_s`; True when there is more to do at once."""
@@ -64,6 +63,7 @@ class Maintenance:
         if self._running is None and core.promotions:
             self._running = promotion.slices(core)
         core.tiering.tend()
+        more = self._delete(stop_s)
         while self._running is not None:
             try:
                 next(self._running)
@@ -77,7 +77,18 @@ class Maintenance:
                 raise
             if core.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
-        return self._running is not None or bool(core.promotions)
+        return self._running is not None or bool(core.promotions) or more
+
+    def _delete(self, stop_s: float) -> bool:
+        """Goes on with deletes that are too much for a turn, and tidies up behind them."""
+        core = self.core
+        while core.is_deleting:
+            core.committer.work()
+            if not deleting.advance(core) and core.tidying and next(core.tidying[0], self) is self:
+                core.tidying.popleft()
+            if core.is_waiting or core.clock.monotonic_s() >= stop_s:
+                return core.is_deleting
+        return False
 
     def _forward(self) -> bool:
         """Forwards for the routers; what one of them misses is asked of the cold store."""
@@ -110,9 +121,11 @@ class Maintenance:
             self._running.close()
         self._running = None
         for _ in self.core.tiering.settle():
-            background.pause()
+            self.core.jobs.pause()
         self.core.abandon()
-        promotion.give_up(self.core)
+        closed = Closed("the engine closed before this was done; nothing was changed")
+        promotion.give_up(self.core, closed)
+        deleting.give_up(self.core, closed)
 
     def checkpoint_now(self) -> None:
         """Takes a checkpoint to its end."""
@@ -139,7 +152,7 @@ class Maintenance:
     def _drain(self) -> None:
         # Routers have their turns in `run`: a backlog of theirs is nothing to wait for.
         while self._work(self.core.clock.monotonic_s() + 1.0):
-            background.pause()
+            self.core.jobs.pause()
 
     def _begin_checkpoint(self) -> None:
         self._checkpoint_s = self.core.clock.monotonic_s()
@@ -199,18 +212,17 @@ class Maintenance:
         if tags is None:
             return True
         if tags.entries > 2 * topic.live_count + 1024 and self._running is None:
-            self._running = tags.sweep(partial(is_live, topic))
+            self._running = tags.sweep(partial(deletes.is_live, topic))
         return tags.fold(FOLD_KEYS)
 
     def _sync_inline(self, now_s: float) -> None:
         """Without threads, the sync interval is kept here."""
-        settings = self.core.settings
-        if settings.threads or now_s - self._synced_s < settings.sync_interval_ms / 1000:
+        if now_s - self._synced_s < self.core.settings.sync_interval_ms / 1000:
             return
         self._synced_s = now_s
         for lane in self.core.committer.lanes:
             if lane.shard.is_dirty:
-                lane.shard.sync()
+                self.core.syncer.interval(lane.shard)
 
     def _settle_idle(self) -> None:
         """Makes MARKS durable when nothing was written since the last look."""

@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from topics.engine import origins, rederive
-from topics.engine.commit import Committer, Op, Syncer, ThreadSyncer
+from topics.engine.commit import Committer, Op
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.inventory import clear_away, load_snapshot
 from topics.engine.replay import Replay
+from topics.engine.syncing import Syncer, ThreadSyncer
 from topics.engine.topic import Topic
 from topics.errors import StorageError
 from topics.storage import frames, marks, wal_reader
@@ -289,6 +290,7 @@ class Recovery:
         rederive.conclude(self.core)
         for topic in self.core.by_id.values():
             self.core.recount(topic)
+            self.core.log_estimates(topic)
         committer = self.core.committer
         committer.sync()
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))

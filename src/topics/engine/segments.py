@@ -7,11 +7,14 @@ the caller fetches it where waiting is allowed and tries again.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from topics.engine.block import Block
-from topics.errors import CorruptData, StoreUnreachable
+from topics.errors import CorruptData, StoreUnreachable, TopicsError, Unreadable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
@@ -19,7 +22,7 @@ from topics.storage.columns import Columns, Spans
 from topics.storage.fs import File, Fs, join
 from topics.storage.segment import FileBytes, SegmentInfo
 from topics.storage.tiers import Store
-from topics.storage.wal import typed
+from topics.storage.wal import NO_FILES, typed
 
 OPEN_FILES_MAX = 128
 # Cold blocks whose spans are kept: a cap that evicts asks for those of one block again and again.
@@ -77,6 +80,8 @@ class Segments:
         self.fs = fs
         self.directory = directory
         self.store = store
+        # Whether the bytes of every live record could be counted; else some of them are estimates.
+        self.is_exact = True
         self.live: dict[int, Segment] = {}
         self.garbage: list[int] = []
         self._cache_bytes_max = cache_bytes_max
@@ -107,12 +112,23 @@ class Segments:
             source = FileBytes(self._file(segment.number))
             columns = codec.read_block(source, block.row, segment.number)
         except OSError as error:
-            raise typed(error, f"segment {segment.number} can not be read") from error
+            raise _unreadable(segment, error) from error
         self.admit(block, columns)
         return columns
 
     def spans(self, block: Block) -> Spans:
-        """Sizes and times of the records of a block that has bytes, in whatever tier they are."""
+        """Sizes and times of the records of a block that has bytes, in whatever tier they are.
+
+        For counting, which goes on whatever happens: of a block that can not be read they are
+        estimates, and `is_exact` says so from then on.
+        """
+        try:
+            return self._spans_of(block)
+        except (TopicsError, MemoryError):
+            self.is_exact = False
+            return estimated(block)
+
+    def _spans_of(self, block: Block) -> Spans:
         try:
             return self.columns(block)
         except ColdMiss:
@@ -130,7 +146,7 @@ class Segments:
             # The object has them too: rather wait for it than not know.
             return self.columns_waiting(block)
         except OSError as error:
-            raise typed(error, f"segment {segment.number} can not be read") from error
+            raise _unreadable(segment, error) from error
         self._spans[id(block)] = (block, spans)
         if len(self._spans) > SPANS_MAX:
             self._spans.popitem(last=False)
@@ -242,3 +258,20 @@ class Segments:
         write = cold_codec.add_flags if segment.is_cold else codec.write_flags
         written = write(self.fs, self.directory, segment.info, indexes)
         segment.flag_sums = flags.renewed(segment.info.rows, written, segment.flag_sums)
+
+
+def estimated(block: Block) -> Spans:
+    """Every record of the same size, and as young as the youngest."""
+    ends = np.arange(1, block.count + 1, dtype=np.uint64) * block.size // max(block.count, 1)
+    return Spans(
+        array("I", ends.astype(np.uint32).tobytes()), array("I", [0]), array("q", [block.last_ts])
+    )
+
+
+def _unreadable(segment: Segment, error: OSError) -> TopicsError:
+    """A failed read: for want of descriptors it may be repeated at once, else it is the disk's."""
+    if error.errno in NO_FILES:
+        return typed(error, f"segment {segment.number} can not be read")
+    return Unreadable(
+        f"segment {segment.number} can not be read now: {error}", segment=segment.number
+    )

@@ -141,7 +141,7 @@ class Tiering:
 
     def _start(self, call: Callable[[], None], ended: Callable[[], None]) -> None:
         self._ended = ended
-        self._job = self._core.background(call)
+        self._job = self._core.jobs.start(call)
 
     def surplus(self) -> Iterator[Segment]:
         """The segments that have to go for the hot tier to fit, oldest first."""

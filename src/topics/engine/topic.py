@@ -216,7 +216,9 @@ class Topic:
         return True
 
     def _pop(self, block: Block) -> None:
-        assert not block.live_bytes, (self.name, block.first, block.live_bytes)
+        # What an estimate left over goes with the block.
+        self.live_bytes -= block.live_bytes
+        block.live_bytes = 0
         del self.blocks[0]
         self.release(block)
 
@@ -257,15 +259,16 @@ class Topic:
         self.last_ts = max(self.last_ts, columns.times[-1])
         self.last_write_ts = columns.times[-1]
 
-    def publish_one(self, payload: bytes, ts: int) -> bool:
+    def publish_one(self, seq: int, payload: bytes, ts: int) -> bool:
         """Like `publish` for one record of nothing but data; False where it can not just join."""
+        assert seq == self.head + 1, (self.name, seq, self.head)
         block = self.blocks[-1] if self.blocks else None
-        if block is None or not block.add_one(payload, ts, self.head + 1):
+        if block is None or not block.add_one(payload, ts, seq):
             return False
         size = len(payload)
-        self.head = head = self.head + 1
-        if self.next_seq <= head:
-            self.next_seq = head + 1
+        self.head = seq
+        if self.next_seq <= seq:
+            self.next_seq = seq + 1
         self.live_count += 1
         self.live_bytes += size
         self.bytes_total += size

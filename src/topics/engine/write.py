@@ -140,11 +140,9 @@ def _few(request: WriteRequest, settings: Settings) -> list[RecordInput]:
 
 
 def check_count(count: int, settings: Settings) -> None:
-    if count > settings.max_batch_records:
-        raise BatchTooLarge(
-            f"{count} records in one write; the limit is {settings.max_batch_records}",
-            limit=settings.max_batch_records,
-        )
+    limit = settings.max_batch_records
+    if count > limit:
+        raise BatchTooLarge(f"{count} records in one write; the limit is {limit}", limit=limit)
 
 
 def check_text(body: bytes) -> None:

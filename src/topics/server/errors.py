@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from topics.errors import CorruptData, TopicsError
+from topics.errors import CorruptData, TopicsError, Unreadable
 from topics.server.message import Response
 
 LOG = logging.getLogger("topics.server")
@@ -130,8 +130,8 @@ def response_to(error: BaseException) -> Response:
     if isinstance(error, TopicsError):
         if error.status >= 500 and error.code == "internal":
             return internal_response(error)
-        if isinstance(error, CorruptData):
-            LOG.error("%s", error)
+        if isinstance(error, CorruptData | Unreadable):
+            LOG.error("stored records can not be read: %s", error)
         return error_response(error)
     return internal_response(error)
 
