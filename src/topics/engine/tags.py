@@ -127,7 +127,8 @@ class TagIndex:
 
     def sweep(self, is_live: Callable[[int], bool]) -> Iterator[None]:
         """Drops every entry that is gone."""
-        yield from self.weed(list(self._seqs), is_live)
+        for tags in self.under(("", True)):
+            yield from self.weed(tags, is_live)
 
     def weed(self, tags: list[str], is_live: Callable[[int], bool]) -> Iterator[None]:
         """Drops the entries of some tags that are gone."""
