@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.engines import World
+from tests.support.engines import Ending, World
 from topics.engine.checkpoint import take
 from topics.engine.queue_values import Claimant
 from topics.engine.syncing import Syncer
@@ -147,3 +147,27 @@ def test_a_lease_on_its_way_during_a_checkpoint_is_kept(world: World) -> None:
         4: "c",
     }
     assert queue.tries == {}
+
+
+@pytest.mark.parametrize("how", ["kill", "crash"])
+def test_a_claim_behind_a_config_on_its_way_is_as_durable_as_that_wants(
+    world: World, how: Ending
+) -> None:
+    """Its lease lasts as long as its answer says, and nobody else gets the job meanwhile."""
+    config = {"type": "queue", "durability": "fsync", "lease_ms": 1000}
+    engine = world.engine
+    engine.put_topic("q", config)
+    world.fill("q", 2)
+    delay_syncs(world)
+    engine.submit_put("q", config | {"leases_durable": True, "lease_ms": 9000})
+    claim = engine.submit_claims("q", [Claimant("a")])
+    engine.flush()
+    assert not claim.done
+    sync_again(world)
+    [claimed] = claim.result
+    engine = world.restart(how)
+    left_ms = claimed.deadline - world.clock.wall_ms()
+    world.clock.advance(left_ms)
+    assert engine.claim("q", "b", 9).seqs == [2]
+    world.clock.advance(1)
+    assert engine.claim("q", "b", 9).seqs == claimed.seqs == [1]
