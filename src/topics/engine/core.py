@@ -13,6 +13,7 @@ from topics.engine import retention
 from topics.engine.background import Jobs, ThreadJobs
 from topics.engine.block import Block
 from topics.engine.commit import Committer, Op
+from topics.engine.leaving import Leaving
 from topics.engine.names import Names
 from topics.engine.routers import Routers
 from topics.engine.segments import ColdMiss, Segments
@@ -59,6 +60,7 @@ class Core:
         self.names = Names(self.by_name)
         self.by_id: dict[int, Topic] = {}
         self.routers = Routers()
+        self.leaving = Leaving()
         self.next_topic_id = 1
         self.next_epoch = 1
         self.next_segment = 1
