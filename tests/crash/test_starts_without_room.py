@@ -25,6 +25,11 @@ def shown(engine: Engine) -> dict[str, Any]:
     }
 
 
+def _delete_until_full(world: World) -> None:
+    for number in range(10_000):
+        world.engine.delete("t", before_seq=number)
+
+
 @pytest.mark.parametrize("nth", range(1, 12))
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_a_start_that_could_not_write_what_it_decided_has_failed(error: int, nth: int) -> None:
@@ -59,8 +64,7 @@ def test_a_full_disk_has_room_for_what_a_start_decides_of_many_topics(ending: En
     with pytest.raises(DiskFull):
         world.fill("t", 1000, data="x" * 9000)
     with pytest.raises(DiskFull):
-        for number in range(10_000):
-            world.engine.delete("t", before_seq=number)
+        _delete_until_full(world)
     engine = world.restart(ending)
     assert engine.delete("t", before_seq=2)
     kept = [f"t{number}" for number in range(300) if number % len(CLASSES) != 2]
