@@ -25,10 +25,9 @@ def shown(engine: Engine) -> dict[str, Any]:
     }
 
 
-def use_up(engine: Engine) -> None:
-    """Deletes as long as there is room for that."""
+def _delete_until_full(world: World) -> None:
     for number in range(10_000):
-        engine.delete("t", before_seq=number)
+        world.engine.delete("t", before_seq=number)
 
 
 @pytest.mark.parametrize("nth", range(1, 12))
@@ -65,7 +64,7 @@ def test_a_full_disk_has_room_for_what_a_start_decides_of_many_topics(ending: En
     with pytest.raises(DiskFull):
         world.fill("t", 1000, data="x" * 9000)
     with pytest.raises(DiskFull):
-        use_up(world.engine)
+        _delete_until_full(world)
     engine = world.restart(ending)
     assert engine.delete("t", before_seq=2)
     kept = [f"t{number}" for number in range(300) if number % len(CLASSES) != 2]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from topics.engine.deleting import Deletion
     from topics.engine.promotion import Promotion
 
-TIDY_AT_ONCE_PIECES = 16
+TIDY_AT_ONCE_PIECES = 4
 # Frames that belong to no topic are written under this one.
 SYSTEM = Topic(0, "", 0, TopicConfig())
 
