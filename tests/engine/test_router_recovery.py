@@ -235,6 +235,28 @@ def test_a_router_that_was_acknowledged_has_its_source(world: World) -> None:
     assert engine.router("r").source.name == "s"
 
 
+@pytest.mark.parametrize("how", SURVIVABLE)
+def test_a_source_that_came_during_a_checkpoint_is_there_with_its_router(how: Ending) -> None:
+    """The snapshot may have the router, and nothing but the log the topic."""
+    for slices in range(SLICES_MAX):
+        world = World()
+        engine = world.engine
+        for name in "xd":
+            engine.put_topic(name, {"durability": "fsync"})
+        write(engine, "x", "x")
+        maintenance = engine._maintenance
+        maintenance._drain()
+        maintenance._begin_checkpoint()
+        work = maintenance._running
+        assert work is not None
+        for _ in range(slices):
+            next(work, None)
+        engine.core.committer.wait(engine.submit_router("r", {"source": "s", "dest": "d"})[2])
+        maintenance._drain()
+        engine = world.restart(how)
+        assert engine.router("r").source.name == "s"
+
+
 def test_an_id_that_the_log_names_is_given_to_no_other_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -254,9 +254,6 @@ def define(core: Core, frame: RouterFrame) -> None:
     """Folds a definition, from the log or from a snapshot."""
     routers = core.routers
     routers.next_id = max(routers.next_id, frame.id + 1)
-    # A topic that is not there any more, or never was, leaves its id to nobody: the next start
-    # would take what was forwarded from it for another one's.
-    core.next_topic_id = max(core.next_topic_id, frame.source_id + 1)
     known = routers.recovered.setdefault(frame.id, frame)
     if frame.version > known.version:
         known.version, known.options = frame.version, frame.options
@@ -276,6 +273,10 @@ def conclude(core: Core) -> None:
     """
     routers = core.routers
     youngest = {frame.name: frame for _, frame in sorted(routers.recovered.items())}
+    # A topic that is not there any more, or never was, leaves its id to nobody: the next start
+    # would take its routers for another one's.
+    named = [frame.source_id for frame in routers.recovered.values()]
+    core.next_topic_id = max([core.next_topic_id, *(source_id + 1 for source_id in named)])
     for frame in youngest.values():
         source, dest = core.by_id.get(frame.source_id), core.by_id.get(frame.dest_id)
         if source is None or dest is None or frame.id in routers.ended:
