@@ -142,3 +142,20 @@ def test_tickets_end_once_however_syncs_end(seed: int) -> None:
     with contextlib.suppress(TopicsError):
         engine.close()
     assert set(world.answers.values()) == {1}
+
+
+def test_a_failed_sync_of_marks_ends_the_writes_of_every_shard() -> None:
+    """What one thread could not make durable is written to by no other (MonitorFs watches)."""
+    world = World()
+    engine = world.engine
+    tickets = [world.submit(name) for name in ("fsync", "fsync2")]
+    engine.flush()
+    first, second = [lane.shard for lane in engine.core.committer.lanes]
+    world.faults.fault = Fault("sync", path_contains="MARKS")
+    first.settle()
+    second.sync()
+    assert first.poison is not None
+    assert second.poison is not None
+    with pytest.raises(Poisoned):
+        engine.poll()
+    assert all(isinstance(ticket.error, OutcomeUnknown) for ticket in tickets)

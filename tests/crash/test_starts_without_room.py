@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 
 from tests.support.engines import PATH, Ending, World, explained
 from topics.engine.engine import Engine
-from topics.errors import DiskFull
+from topics.errors import DiskFull, TopicsError
 from topics.settings import KIB
-from topics.testing import Fault, FaultFs
+from topics.storage import columns
+from topics.testing import Fault, FaultFs, MonitorFs
+from topics.testing.faultfs import Operation
 
 CLASSES = ("memory", "disk", "ephemeral")
 
@@ -72,3 +75,52 @@ def test_a_full_disk_has_room_for_what_a_start_decides_of_many_topics(ending: En
     engine = world.restart("kill")
     after = {name: (engine.state(name).epoch, explained(engine, name)) for name in kept}
     assert after == before
+
+
+def test_what_a_start_takes_back_for_want_of_room_is_vouched_for_by_nobody() -> None:
+    """It goes on with smaller files, and MARKS knows of those only (MonitorFs watches)."""
+    world = World(wal_shards=3)
+    world.end("clean")
+    full = Fault("allocate", nth=3, errno=errno.ENOSPC, path_contains=".wal")
+    fs = MonitorFs(FaultFs(world.disk, full))
+    with Engine.open(PATH, clock=world.clock, fs=fs, settings=world.settings) as engine:
+        engine.append("a", [{"data": 1}])
+    assert full.fired
+
+
+@pytest.mark.parametrize("operation", ["open", "create", "listdir", "sync_dir", "unlink", "rename"])
+def test_a_start_that_failed_takes_nothing_from_an_orderly_stop(operation: Operation) -> None:
+    """Nobody has seen anything of it: the next one finds the stop as it was."""
+    world = World()
+    world.engine.put_topic("ephemeral", {"durability": "ephemeral"})
+    world.fill("ephemeral", 2)
+    world.engine.checkpoint()
+    epoch = world.engine.state("ephemeral").epoch
+    world.end("clean")
+    for nth in range(1, 30):
+        fs = FaultFs(world.disk, Fault(operation, nth=nth, errno=errno.EMFILE))
+        with contextlib.suppress(TopicsError):
+            Engine.open(PATH, clock=world.clock, fs=fs, settings=world.settings).close()
+        with world.open() as engine:
+            assert engine.state("ephemeral").epoch == epoch
+
+
+def test_a_start_that_fails_at_its_very_end_lets_go_of_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Topics of class memory come last; whoever opens again brings them back."""
+    world = World()
+    world.engine.append("m", [{"data": 1, "tag": "x"}], config={"durability": "memory"})
+    world.end("clean")
+    decode, failures = columns.decode, [MemoryError("planned")]
+
+    def fails(*given: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return decode(*given, **named)
+
+    monkeypatch.setattr(columns, "decode", fails)
+    with pytest.raises(MemoryError):
+        world.open()
+    world.engine = world.open()
+    assert world.look("m").seqs == (1,)

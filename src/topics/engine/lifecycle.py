@@ -64,7 +64,11 @@ class Lifecycle:
             except StopIteration as ready:
                 engine: Self = ready.value
                 break
-        engine.finish_recovery()
+        try:
+            engine.finish_recovery()
+        except BaseException:
+            engine.close()
+            raise
         return engine
 
     @classmethod

@@ -114,8 +114,9 @@ class Recovery:
         for source, seqs in self._moved_late:
             origins.log_moved(self.core, source, seqs)
         self.settle_losses()
-        self.finish()
+        self.write_down()
         clear_away(self.core, left)
+        self.become_ready()
         yield 1.0
 
     def _check_store(self) -> None:
@@ -306,13 +307,17 @@ class Recovery:
         self.core.next_epoch += 1
         self.core.committer.stage(Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch))
 
-    def finish(self) -> None:
+    def write_down(self) -> None:
+        """Makes durable what was decided."""
         rederive.conclude(self.core)
         for topic in self.core.by_id.values():
             self.core.recount(topic)
             self.core.log_estimates(topic)
+        self.core.committer.sync()
+
+    def become_ready(self) -> None:
+        """From here on this session counts: a start that fails has not come here."""
         committer = self.core.committer
-        committer.sync()
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))
         committer.sync()
         committer.is_starting = False

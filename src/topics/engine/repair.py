@@ -226,7 +226,8 @@ class _Repair:
             recovery.settle_losses()
             for topic_id in sorted(found.unproved | found.nameless):
                 recovery.renew_epoch(core.by_id[topic_id])
-            recovery.finish()
+            recovery.write_down()
+            recovery.become_ready()
             for _ in take(core):
                 pass
             self._set_aside(core, done)

@@ -149,12 +149,14 @@ class Replay:
                 waiting.append(needed)
                 continue
             stuck.clear()
-            generation, groups, first, stop = later.popleft()
+            generation, groups, first, stop = later[0]
             if groups is None:
                 self.doubted(here)
             else:
                 kind = int(groups.frames["kind"][first])
                 self.apply(here, kind, groups, first, stop, generation)
+            # Not before: what failed is applied again by whoever tries again.
+            later.popleft()
 
     def _needed(self, topic_id: int, later: Later) -> int | None:
         """The topic that has to come first, because copies of this map are made from it."""

@@ -142,7 +142,12 @@ class Driver:
         if not self.is_ready:
             return
         if self.engine.is_recovering:
-            self.engine.recover_one()
+            try:
+                self.engine.recover_one()
+            except Exception as error:
+                # What is missing can not be told from what never was: the next start tries again.
+                self.fail(error)
+                return
             self._loop.call_soon(self._recover_rest)
             return
         self.engine.finish_recovery()

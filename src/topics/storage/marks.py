@@ -228,6 +228,12 @@ class Marks:
         # Whether something was entered that no sync has covered.
         self.is_dirty = False
         self.settled_s = 0.0
+        # A file whose sync failed is not written to again: see docs/guarantees.md#fsync.
+        self._failed: OSError | None = None
+
+    def begin_again(self) -> None:
+        """The log files that were entered are about to be removed: nothing was written to them."""
+        self._vouches = [NOTHING] * len(self._vouches)
 
     def enter(self, shard: int, mark: Mark, lsn: int) -> None:
         """Says that everything in front of `mark` is durable. Raises OSError."""
@@ -246,7 +252,11 @@ class Marks:
             for shard, vouch in enumerate(self._vouches):
                 self._write(shard, vouch)
             self.is_dirty = False
-        self._file.sync()
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._failed = error
+            raise
 
     def is_due(self, now_s: float) -> bool:
         """Whether the log has been busy for so long that the vouch should be made durable."""
@@ -256,6 +266,8 @@ class Marks:
         return self.is_dirty
 
     def _write(self, shard: int, vouch: Vouch) -> None:
+        if self._failed is not None:
+            raise self._failed
         count = self._counts[shard] + 1
         key = (self._generation, shard)
         slot = _encode_slot(self._file_id, count, key, vouch, is_ready=self.is_ready)

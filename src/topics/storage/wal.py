@@ -368,6 +368,7 @@ def open_shards(shards: list[Shard], capacity: int, capacity_min: int) -> None:
             shard.open(capacity)
             opened.append(shard)
         except (OSError, Poisoned) as error:
+            shard.marks.begin_again()
             for other in opened:
                 other.close()
                 with contextlib.suppress(OSError):
