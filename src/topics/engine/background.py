@@ -25,15 +25,25 @@ class Job:
             raise self.error
 
 
-def pause() -> None:
-    """Lets other threads go on while this one waits for them."""
-    threading.Event().wait(0.0005)
+class Jobs:
+    """Runs a call where it is asked for: the deterministic one."""
 
-
-def start(call: Callable[[], None], *, in_thread: bool) -> Job:
-    job = Job()
-    if in_thread:
-        threading.Thread(target=job.run, args=(call,), name="topics-background").start()
-    else:
+    def start(self, call: Callable[[], None]) -> Job:
+        job = Job()
         job.run(call)
-    return job
+        return job
+
+    def pause(self) -> None:
+        """Lets what is under way go on while the caller waits for it."""
+
+
+class ThreadJobs(Jobs):
+    """One thread for each call."""
+
+    def start(self, call: Callable[[], None]) -> Job:
+        job = Job()
+        threading.Thread(target=job.run, args=(call,), name="topics-background").start()
+        return job
+
+    def pause(self) -> None:
+        threading.Event().wait(0.0005)

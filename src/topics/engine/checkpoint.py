@@ -84,7 +84,7 @@ def take(core: Core) -> Iterator[None]:
         while lane.shard.synced < mark:
             if lane.shard.poison is not None:
                 raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
-            yield
+            yield from core.waiting()
     committer.poll()
     topics = list(core.by_id.values())
     named = dict(core.segments.live)
@@ -164,7 +164,7 @@ def _let_arrive(core: Core, topics: list[Topic]) -> Iterator[None]:
                     raise Poisoned(f"the write-ahead log failed: {core.committer.poison}")
                 core.committer.flush()
                 core.committer.poll()
-                yield
+                yield from core.waiting()
     finally:
         for source in sources:
             source.is_held = False

@@ -298,6 +298,10 @@ class Syncer:
     def touch(self, shard: Shard) -> None:
         """Something was written that nobody waits for."""
 
+    def interval(self, shard: Shard) -> None:
+        """The sync interval is over, and there is something to sync."""
+        shard.sync()
+
     def wait(self, shard: Shard, upto: Mark) -> None:
         if shard.synced < upto:
             shard.sync()
@@ -339,6 +343,9 @@ class ThreadSyncer(Syncer):
         dirty = self._dirty[id(shard)]
         if not dirty.is_set():
             dirty.set()
+
+    def interval(self, shard: Shard) -> None:
+        """Its thread keeps the interval itself."""
 
     def wait(self, shard: Shard, upto: Mark) -> None:
         with self._synced:

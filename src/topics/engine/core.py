@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from topics.clock import Clock
-from topics.engine import background, retention
+from topics.engine import retention
+from topics.engine.background import Jobs, ThreadJobs
 from topics.engine.block import Block
 from topics.engine.commit import Committer, Op, Syncer
 from topics.engine.names import Names
@@ -35,6 +36,7 @@ class Core:
         self.clock = clock
         self.settings = settings
         self.segments = segments
+        self.jobs: Jobs = ThreadJobs() if settings.threads else Jobs()
         self.committer: Committer
         self.syncer: Syncer
         self.generation = 0
@@ -76,23 +78,26 @@ class Core:
         # Whether sliced work waits for a thread: then more slices now would do nothing.
         self.is_waiting = False
 
-    def background(self, call: Callable[[], None]) -> background.Job:
-        return background.start(call, in_thread=self.settings.threads)
-
     def in_background(self, call: Callable[[], None]) -> Iterator[None]:
         """Runs a blocking call beside the caller; raises what it raised."""
-        job = self.background(call)
+        job = self.jobs.start(call)
         try:
             while not job.done:
-                self.is_waiting = True
-                yield
+                yield from self.waiting()
         finally:
-            self.is_waiting = False
             # Whoever gives up the work still waits for what is under way.
             while not job.done:
-                background.pause()
+                self.jobs.pause()
         job.result()
         yield
+
+    def waiting(self) -> Iterator[None]:
+        """A turn of sliced work that only a thread can bring on."""
+        self.is_waiting = True
+        try:
+            yield
+        finally:
+            self.is_waiting = False
 
     # -- topics ------------------------------------------------------------------------------
 

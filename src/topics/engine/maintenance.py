@@ -7,7 +7,7 @@ import gc
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from topics.engine import background, ceilings, forwarding, promotion, relocation
+from topics.engine import ceilings, forwarding, promotion, relocation
 from topics.engine.block import Block
 from topics.engine.checkpoint import checkpoint
 from topics.engine.commit import Op
@@ -121,7 +121,7 @@ class Maintenance:
 
     def _drain(self) -> None:
         while self.run(1.0):
-            background.pause()
+            self.core.jobs.pause()
 
     def _begin_checkpoint(self) -> None:
         self._checkpoint_s = self.core.clock.monotonic_s()
@@ -184,13 +184,12 @@ class Maintenance:
 
     def _sync_inline(self, now_s: float) -> None:
         """Without threads, the sync interval is kept here."""
-        settings = self.core.settings
-        if settings.threads or now_s - self._synced_s < settings.sync_interval_ms / 1000:
+        if now_s - self._synced_s < self.core.settings.sync_interval_ms / 1000:
             return
         self._synced_s = now_s
         for lane in self.core.committer.lanes:
             if lane.shard.is_dirty:
-                lane.shard.sync()
+                self.core.syncer.interval(lane.shard)
 
     def _mark_idle(self) -> None:
         """A mark behind the last synced group: damage in front of it is known as corruption."""

@@ -1,4 +1,4 @@
-"""Fakes of the disk and the clock, shipped so that users can test against them too.
+"""Fakes of the disk, the clock and the threads, shipped so that users can test against them too.
 
 A typical stack is `MonitorFs(FaultFs(FakeDisk(seed), fault))`: the monitor outermost, since it
 judges what the engine asks for, and the disk innermost, since only it can crash.
@@ -11,6 +11,7 @@ from topics.testing.crashplan import CrashPlan
 from topics.testing.fakeclock import FakeClock
 from topics.testing.fakedisk import DiskCrashed, FakeDisk
 from topics.testing.faultfs import Fault, FaultFs
+from topics.testing.lateness import Lateness
 from topics.testing.monitorfs import MonitorFs, OrderViolation
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "FakeDisk",
     "Fault",
     "FaultFs",
+    "Lateness",
     "MonitorFs",
     "OrderViolation",
 ]
