@@ -1,0 +1,139 @@
+"""What kind of history a seed stands for: its bounds, its topics, its routers, its bad luck.
+
+Every history leaves something out: kinds of steps, classes, caps, faults. What is always drawn
+together hides what only happens alone, and what is rare everywhere is never met.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from topics.settings import Settings
+
+NAMES = "abcde"
+COLD = "/cold"
+KINDS: dict[str, int] = {
+    "append": 30, "burst": 14, "put": 8, "delete": 10, "drop": 3, "recreate": 3, "route": 8,
+    "reroute": 4, "unroute": 2, "claim": 6, "ack": 6, "nack": 2, "cursor": 4, "uncursor": 1,
+    "read": 6, "checkpoint": 8, "slices": 10, "forward": 6, "time": 8, "quiesce": 4, "retry": 3,
+    "fault": 5, "memory": 3, "cold": 4, "restart": 9, "spoil": 1,
+}  # fmt: skip
+BAD_LUCK = ("fault", "memory", "cold", "spoil")
+LENGTHS = (8, 15, 25, 40)
+
+
+@dataclass
+class Mood:
+    settings: Settings
+    weights: dict[str, float]
+    length: int
+    # Names and the routers that may stand between them: from each to any other one path at most.
+    edges: list[tuple[str, str]]
+    classes: tuple[str, ...]
+    queues: str
+    capped: float
+    rejecting: float
+    expiring: float
+    sizes: tuple[int, ...]
+    # How likely a sync or a job fails, how many turns follow a step, how steps end.
+    fails: float
+    turns: tuple[int, ...]
+    endings: tuple[str, ...]
+    looks: float
+    bounds: dict[str, int] = field(default_factory=dict)
+
+
+def mood_of(seed: int) -> Mood:
+    draw = random.Random(f"mood {seed}")
+    weights = {kind: weight * draw.choice((0, 1, 1, 1, 3)) for kind, weight in KINDS.items()}
+    weights["append"] = max(weights["append"], 20)
+    weights["restart"] = max(weights["restart"], 5)
+    if draw.random() < 0.6:
+        weights.update(dict.fromkeys(BAD_LUCK, 0.0))
+    every = ("fsync", "disk", "memory", "ephemeral")
+    return Mood(
+        settings=_settings(draw),
+        weights=weights,
+        length=draw.choice(LENGTHS),
+        edges=_edges(draw),
+        classes=draw.choice(
+            (("fsync",), ("disk",), ("fsync", "disk"), ("fsync", "disk"), every,
+             ("ephemeral", "fsync"), ("memory", "disk"))
+        ),
+        queues=draw.choice(("", "", "a", "e", "ce", NAMES)),
+        capped=draw.choice((0, 0.2, 0.7)),
+        rejecting=draw.choice((0, 0.2, 0.8)),
+        expiring=draw.choice((0, 0, 0.2, 0.7)),
+        sizes=draw.choice(((0,), (0, 0, 0, 150), (0, 100, 700), (0, 0, 0, 0, 5000))),
+        fails=draw.choice((0, 0, 0, 0.05)) if sum(weights[k] for k in BAD_LUCK) else 0,
+        turns=draw.choice(((0, 1), (0, 1, 3), (2, 6), (12,))),
+        endings=draw.choice(
+            (("clean",), ("kill",), ("crash",), ("clean", "kill", "crash"), ("clean", "crash"))
+        ),
+        looks=draw.choice((0.1, 0.5)),
+        bounds={
+            "RECORDS_MAX": draw.choice((1, 3, 1000)),
+            "ALLOWANCE_MIN": draw.choice((4, 8, 64)),
+        },
+    )  # fmt: skip
+
+
+def _settings(draw: random.Random) -> Settings:
+    is_cold = draw.random() < 0.4
+    return Settings(
+        threads=False, gc_freeze=False, wal_file_bytes=16384, wal_reserve_bytes=4096,
+        wal_shards=draw.choice((1, 1, 2, 3)),
+        block_bytes=draw.choice((128, 512, 4096)),
+        segment_bytes=draw.choice((512, 2048)),
+        own_segment_bytes=draw.choice((1, 256, 1024, 100_000)),
+        block_cache_bytes=draw.choice((0, 1000, 32768)),
+        resident_bytes=draw.choice((0, 0, 2048)),
+        seal_records=draw.choice((5, 20, 1_000_000)),
+        seal_age_ms=draw.choice((1000, 600_000)),
+        idle_close_ms=draw.choice((50, 1000, 10_000)),
+        cold_dir=COLD if is_cold else "",
+        hot_bytes=draw.choice((0, 0, 2000)),
+    )  # fmt: skip
+
+
+def _edges(draw: random.Random) -> list[tuple[str, str]]:
+    """Chains, fans and both, without two ways from one topic to another."""
+    if draw.random() < 0.25:
+        return []
+    above: dict[str, set[str]] = {name: {name} for name in NAMES}
+    found: list[tuple[str, str]] = []
+    wanted = draw.choice((1, 2, 3, 4))
+    pairs = [(a, b) for a in NAMES for b in NAMES if a < b]
+    if draw.random() < 0.5:
+        pairs = [(a, b) for a, b in pairs if ord(b) == ord(a) + 1]
+    for source, dest in draw.sample(pairs, len(pairs)):
+        if len(found) >= wanted:
+            break
+        below = [name for name in NAMES if dest in above[name]]
+        if any(above[source] & above[name] for name in below):
+            continue
+        for name in below:
+            above[name] |= above[source]
+        found.append((source, dest))
+    return found
+
+
+def config_of(draw: random.Random, mood: Mood, name: str) -> dict[str, object]:
+    config: dict[str, object] = {"durability": draw.choice(mood.classes)}
+    if name in mood.queues:
+        config["type"] = "queue"
+        config["lease_ms"] = draw.choice((100, 1000))
+        config["leases_durable"] = draw.random() < 0.5
+        if draw.random() < 0.3:
+            config["max_deliveries"] = draw.choice((1, 2))
+            config["dead_letter"] = "dead"
+    if draw.random() < mood.capped:
+        config["cap_records"] = draw.choice((1, 4, 9))
+    if draw.random() < mood.capped:
+        config["cap_bytes"] = draw.choice((200, 900, 3000))
+    if draw.random() < mood.expiring:
+        config["ttl_ms"] = draw.choice((300, 1000, 5000))
+    if draw.random() < mood.rejecting:
+        config["discard"] = "reject"
+    return config

@@ -1,0 +1,157 @@
+"""A history is a seed: its mood, and a list of steps. A failing one is shrunk step by step.
+
+    python -m tests.crash.histories.history FIRST COUNT     # runs seeds, prints what breaks
+    python -m tests.crash.histories.history SEED            # one, with its shrunk steps
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tests.crash.harness import deterministic
+from tests.crash.histories import actions, checks
+from tests.crash.histories.draws import Mood, mood_of
+from tests.crash.histories.world import World
+from topics.engine import ceilings, planning
+from topics.testing import OrderViolation
+from topics.testing.modelcheck import Violation
+
+HANGS_S = 5.0
+Steps = Sequence[tuple[str, int]]
+
+
+def steps_of(seed: int, mood: Mood) -> list[tuple[str, int]]:
+    draw = random.Random(f"steps {seed}")
+    kinds, weights = list(mood.weights), list(mood.weights.values())
+    begin = ["put", "put", "put", *(["route"] * len(mood.edges))]
+    drawn = draw.choices(kinds, weights, k=mood.length)
+    return [(kind, draw.getrandbits(32)) for kind in begin + drawn]
+
+
+@contextlib.contextmanager
+def small_bounds(mood: Mood) -> Iterator[None]:
+    """Pieces of routers and ceilings are small enough for a short history to go beyond them."""
+    before = planning.RECORDS_MAX, ceilings.ALLOWANCE_MIN
+    planning.RECORDS_MAX = mood.bounds["RECORDS_MAX"]
+    ceilings.ALLOWANCE_MIN = mood.bounds["ALLOWANCE_MIN"]
+    try:
+        yield
+    finally:
+        planning.RECORDS_MAX, ceilings.ALLOWANCE_MIN = before
+
+
+def run(seed: int, steps: Steps | None = None) -> World:
+    """Runs a history to its end; raises what is broken, with the log in `notes`."""
+    mood = mood_of(seed)
+    with deterministic(seed), small_bounds(mood):
+        world = World(seed, mood)
+        with world.memory.watched():
+            try:
+                for kind, number in steps_of(seed, mood) if steps is None else steps:
+                    actions.step(world, kind, number)
+                finish(world, seed)
+            except BaseException as error:
+                error.world = world  # type: ignore[attr-defined]
+                raise
+    return world
+
+
+def finish(world: World, seed: int) -> None:
+    """Everything comes to rest, stops in an orderly way and starts once more."""
+    checks.settle(world)
+    if world.is_poisoned:
+        world.give_up()
+    else:
+        world.peek()
+        world.end("clean")
+    world.open()
+    checks.judge(world)
+    checks.settle(world)
+    world.engine.close()
+
+
+def shrink(seed: int, steps: Steps, word: str, until_s: float) -> list[tuple[str, int]]:
+    """Leaves out step after step as long as the same kind of thing breaks."""
+    kept = list(steps)
+    index = len(kept) - 1
+    while index >= 0 and time.monotonic() < until_s:
+        tried = kept[:index] + kept[index + 1 :]
+        if kind_of(failure(seed, tried)) == word:
+            kept = tried
+        index -= 1
+        index = min(index, len(kept) - 1)
+    return kept
+
+
+class Hangs(BaseException):
+    """A call that does not return. Not an Exception: what is tested may handle those."""
+
+
+@contextlib.contextmanager
+def watchdog() -> Iterator[None]:
+    def bark(*_: object) -> None:
+        raise Hangs(f"a call does not return within {HANGS_S} s")
+
+    before = signal.signal(signal.SIGALRM, bark)
+    signal.setitimer(signal.ITIMER_REAL, HANGS_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def failure(seed: int, steps: Steps | None = None) -> BaseException | None:
+    try:
+        with watchdog():
+            run(seed, steps)
+    except (Exception, OrderViolation, Hangs) as error:
+        return error
+    return None
+
+
+def kind_of(error: BaseException | None) -> str:
+    """Failures that are alike: what they say, without names and numbers, and where."""
+    if error is None:
+        return ""
+    text = re.sub(r"\d+|\b[a-e]\b|/data/[^']*|\(kind=.*|\[.*", "#", str(error))
+    text = re.sub(r"[#,'() ]{3,}", " # ", text)[:70]
+    if isinstance(error, Violation):
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {frames[-1].name}: {text}"
+
+
+if __name__ == "__main__":
+    first, count = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    if not count:
+        found = failure(first)
+        if found is None:
+            print("nothing")
+            sys.exit(0)
+        steps = shrink(first, steps_of(first, mood_of(first)), kind_of(found), time.monotonic() + 60)
+        print(f"{type(found).__name__}: {found}")
+        print(steps)
+        again = failure(first, steps)
+        traceback.print_exception(again)
+        print("\n".join(again.world.log))  # type: ignore[union-attr]
+        sys.exit(3)
+    kinds: Counter[str] = Counter()
+    examples: dict[str, list[int]] = {}
+    began = time.monotonic()
+    for seed in range(first, first + count):
+        found = failure(seed)
+        if found is not None:
+            kinds[kind_of(found)] += 1
+            examples.setdefault(kind_of(found), []).append(seed)
+    print(f"{count / (time.monotonic() - began) * 60:.0f} histories a minute")
+    for kind, times in kinds.most_common():
+        print(f"{times:5} {kind}   {examples[kind][:6]}")
