@@ -161,7 +161,7 @@ def route(world: World, draw: random.Random) -> None:
     if draw.random() < 0.5:
         given["from_seq"] = draw.choice((0, 0, 2))
     asked = Asked("route", dest)
-    answer = world.ask(asked, lambda: world.engine.submit_router(name, given), draw)
+    answer = world.ask(asked, lambda: world.engine.submit_router(name, given))
     router = world.engine.core.routers.by_name.get(name)
     if not isinstance(answer, tuple) or router is None or asked.outcome == "refused":
         return
@@ -284,7 +284,7 @@ def read(world: World, draw: random.Random) -> None:
 
 def checkpoint(world: World, draw: random.Random) -> None:
     if draw.random() < 0.3:
-        done = world.wait(world.engine.checkpoint, draw)
+        done = world.call(world.engine.checkpoint)
         if not isinstance(done, BaseException) and not world.is_poisoned:
             world.snapshots_spoilt = 0
         return
@@ -367,6 +367,7 @@ def spoil(world: World, draw: random.Random) -> None:
 
 def restart(world: World, draw: random.Random) -> None:
     world.memory.fails_at = None
+    world.faults.fault = None
     ending = draw.choice(world.mood.endings)
     plan = CrashPlan.random(draw.randrange(1 << 30))
     if draw.random() < 0.5:

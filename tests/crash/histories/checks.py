@@ -113,6 +113,7 @@ def tombstones(world: World, known: Instance, draw: random.Random) -> None:
 
 def restart(world: World, draw: random.Random) -> None:
     """Opens the disk as it was left; some starts are cut short or fail, the last one may not."""
+    world.memory.fails_at = None
     for _ in range(draw.choice((0, 0, 0, 1, 1, 2))):
         if start_badly(world, draw):
             break
@@ -250,7 +251,8 @@ def _identify(world: World, name: str, older: list[Instance], ending: Ending) ->
                 edge.dest, edge.is_doubtful = fresh, True
     fresh.may_repeat = True
     world.epochs.add(topic.epoch)
-    world.see(fresh, ending)
+    for part in topic.explain(1, topic.head) if topic.head else ():
+        fresh.states += [part.state] * (part.last - part.first + 1)
     if topic.config.durability == "ephemeral" and forgot:
         require(not topic.live_count, f"{name}: ephemeral records came back")
     return fresh

@@ -138,7 +138,8 @@ class Sight:
     def states(self, states: list[str], floor: int, evict_floor: int) -> None:
         """Every known seq may have become what it is; nothing goes back."""
         known, name = self.known, self.known.name
-        require(len(states) >= known.head, f"{name}: the head fell to {len(states)}, was {known.head}")
+        head = max([known.head, *known.written])
+        require(len(states) >= head, f"{name}: the head fell to {len(states)}, was {head}")
         for seq, (was, now) in enumerate(zip(known.states, states, strict=False), 1):
             if was != now:
                 require(

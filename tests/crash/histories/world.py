@@ -48,26 +48,11 @@ class Edge:
         self.is_doubtful = False
 
 
-class Clock(FakeClock):
-    """A clock on which time is seen to pass: whoever looks at it lets other threads have a turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_look: Callable[[], object] | None = None
-
-    def monotonic_s(self) -> float:
-        look, self.on_look = self.on_look, None
-        if look is not None:
-            look()
-            self.on_look = look
-        return super().monotonic_s()
-
-
 class World:
     def __init__(self, seed: int, mood: Mood) -> None:
         self.seed = seed
         self.mood = mood
-        self.clock = Clock()
+        self.clock = FakeClock()
         self.disk = FakeDisk(seed)
         self.memory = Memory()
         self.born: dict[int, Born] = {}
@@ -182,14 +167,6 @@ class World:
             return error
         return None
 
-    def wait(self, what: Callable[[], Any], draw: random.Random) -> Any:
-        """A call that may wait for the threads: they go on while it does."""
-        self.clock.on_look = lambda: self.late.step(draw)
-        try:
-            return self.call(what)
-        finally:
-            self.clock.on_look = None
-
     def note_fault(self) -> None:
         fault = self.faults.fault
         if (fault is not None and fault.fired) or self.memory.fired:
@@ -261,14 +238,12 @@ class World:
             known = self.by_epoch[topic.epoch] = Instance(name, topic.epoch, topic.config)
         return known
 
-    def ask(
-        self, asked: Asked, submit: Callable[[], Any], waits: random.Random | None = None
-    ) -> Any:
+    def ask(self, asked: Asked, submit: Callable[[], Any]) -> Any:
         """Submits something; `submit` returns its ticket, alone or last in a tuple."""
         before = self.instance(asked.topic)
         if before is not None:
             asked.last_seq = self.engine.core.by_name[asked.topic].next_seq - 1
-        answer = self.call(submit) if waits is None else self.wait(submit, waits)
+        answer = self.call(submit)
         after = self.instance(asked.topic)
         known = before if asked.kind == "drop" else after
         if isinstance(answer, BaseException) or answer is None:
