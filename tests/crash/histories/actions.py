@@ -31,6 +31,7 @@ def step(world: World, kind: str, number: int) -> None:
     """One step, and the turns of the engine behind it."""
     draw = random.Random(f"{kind} {number}")
     world.log.append(f"{kind} {number}")
+    world.tallies["steps"] += 1
     STEPS[kind](world, draw)
     if world.is_poisoned:
         world.give_up()
@@ -161,7 +162,9 @@ def route(world: World, draw: random.Random) -> None:
     if draw.random() < 0.5:
         given["from_seq"] = draw.choice((0, 0, 2))
     asked = Asked("route", dest)
+    steps = checks.steps_taken(world)
     answer = world.ask(asked, lambda: world.engine.submit_router(name, given))
+    checks.waited_for(world, steps)
     router = world.engine.core.routers.by_name.get(name)
     if not isinstance(answer, tuple) or router is None or asked.outcome == "refused":
         return
@@ -284,9 +287,7 @@ def read(world: World, draw: random.Random) -> None:
 
 def checkpoint(world: World, draw: random.Random) -> None:
     if draw.random() < 0.3:
-        done = world.call(world.engine.checkpoint)
-        if not isinstance(done, BaseException) and not world.is_poisoned:
-            world.snapshots_spoilt = 0
+        world.call(world.engine.checkpoint)
         return
     maintenance = world.engine._maintenance
     if maintenance._running is None:
@@ -329,12 +330,12 @@ def quiesce(world: World, draw: random.Random) -> None:
 
 def fault(world: World, draw: random.Random) -> None:
     """One call of the disk will fail, some time soon."""
-    operation = draw.choice(("pread", "pread", "pread", "pwrite", "pwrite", "create", "open", "sync"))
+    operation = draw.choice(world.mood.operations)
     number = draw.choice((errno.EIO, errno.ENOSPC, errno.EMFILE))
-    path = draw.choice((".seg", ".wal", ".snap", ""))
-    planned = Fault(operation, draw.randint(1, 4), number, path_contains=path)
-    if operation == "pwrite" and number == errno.ENOSPC:
-        planned.short_bytes = draw.choice((None, 0, 512, 1024))
+    path = draw.choice(world.mood.paths)
+    planned = Fault(operation, draw.randint(1, 4), number, path_contains=path)  # type: ignore[arg-type]
+    if operation == "pwrite" and draw.random() < 0.6:
+        planned.errno, planned.short_bytes = errno.ENOSPC, draw.choice((0, 512, 1024, 2048, 4096))
     if operation == "pread" and draw.random() < 0.3:
         planned.read_effect, planned.damage_at = "bit-flip", draw.randrange(600)
     world.faults.fault = planned
@@ -353,10 +354,12 @@ def cold(world: World, draw: random.Random) -> None:
 
 def spoil(world: World, draw: random.Random) -> None:
     """One snapshot rots. There are two of them, so that costs nothing."""
-    numbers = snapshot.numbers(world.disk, f"{ROOT}/snap")
-    if len(numbers) < 2 or world.snapshots_spoilt:
+    if world.engine.core.snapshot_number <= world.spoilt_at:
         return
-    world.snapshots_spoilt = 1
+    numbers = checks.readable(world)
+    if len(numbers) < 2:
+        return
+    world.spoilt_at, world.is_spoil_met = world.engine.core.snapshot_number, False
     path = f"{ROOT}/snap/{snapshot.file_name(draw.choice(numbers))}"
     file = world.disk.open(path)
     at = draw.randrange(file.size())

@@ -7,7 +7,10 @@ together hides what only happens alone, and what is rare everywhere is never met
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import msgspec
 
 from topics.settings import Settings
 
@@ -36,16 +39,30 @@ class Mood:
     rejecting: float
     expiring: float
     sizes: tuple[int, ...]
+    caps: tuple[int, ...]
     # How likely a sync or a job fails, how many turns follow a step, how steps end.
     fails: float
     turns: tuple[int, ...]
     endings: tuple[str, ...]
     looks: float
+    # How often a thread gets on between two turns of the loop: at 0 the disk stalls.
+    threads: float
+    # What the bad luck is like: what fails, where, and how.
+    operations: tuple[str, ...]
+    paths: tuple[str, ...]
     bounds: dict[str, int] = field(default_factory=dict)
 
 
 def mood_of(seed: int) -> Mood:
+    """Any mixture, or one in which a few things that seldom meet are all there at once."""
     draw = random.Random(f"mood {seed}")
+    mood = _mixture(draw)
+    if draw.random() < 0.5:
+        THEMES[draw.choice(sorted(THEMES))](mood, draw)
+    return mood
+
+
+def _mixture(draw: random.Random) -> Mood:
     weights = {kind: weight * draw.choice((0, 1, 1, 1, 3)) for kind, weight in KINDS.items()}
     weights["append"] = max(weights["append"], 20)
     weights["restart"] = max(weights["restart"], 5)
@@ -66,12 +83,16 @@ def mood_of(seed: int) -> Mood:
         rejecting=draw.choice((0, 0.2, 0.8)),
         expiring=draw.choice((0, 0, 0.2, 0.7)),
         sizes=draw.choice(((0,), (0, 0, 0, 150), (0, 100, 700), (0, 0, 0, 0, 5000))),
+        caps=(200, 900, 3000),
         fails=draw.choice((0, 0, 0, 0.05)) if sum(weights[k] for k in BAD_LUCK) else 0,
         turns=draw.choice(((0, 1), (0, 1, 3), (2, 6), (12,))),
         endings=draw.choice(
             (("clean",), ("kill",), ("crash",), ("clean", "kill", "crash"), ("clean", "crash"))
         ),
         looks=draw.choice((0.1, 0.5)),
+        threads=draw.choice((0.3, 5, 5, 15)),
+        operations=("pread", "pread", "pread", "pwrite", "pwrite", "create", "open", "sync"),
+        paths=(".seg", ".wal", ".snap", ""),
         bounds={
             "RECORDS_MAX": draw.choice((1, 3, 1000)),
             "ALLOWANCE_MIN": draw.choice((4, 8, 64)),
@@ -119,6 +140,85 @@ def _edges(draw: random.Random) -> list[tuple[str, str]]:
     return found
 
 
+# -- themes ----------------------------------------------------------------------------------------
+
+
+def _heavier(mood: Mood, factor: float, *kinds: str) -> None:
+    for kind in kinds:
+        mood.weights[kind] = KINDS[kind] * factor
+
+
+def _tiers(mood: Mood, draw: random.Random) -> None:
+    """Caps and refusals, with most of the records out of reach."""
+    mood.settings = msgspec.structs.replace(
+        mood.settings, cold_dir=COLD, hot_bytes=0, resident_bytes=0,
+        block_cache_bytes=draw.choice((0, 2000)),
+    )  # fmt: skip
+    mood.classes = draw.choice((("fsync",), ("disk",), ("fsync", "disk")))
+    mood.capped, mood.rejecting = 0.9, draw.choice((0, 0.9))
+    mood.queues = draw.choice(("", NAMES))
+    mood.sizes = draw.choice(((0, 100, 700), (0, 0, 30, 2000)))
+    mood.caps = (900, 3000, 6000)
+    _heavier(mood, 3, "checkpoint", "delete", "claim", "ack", "slices")
+
+
+def _chains(mood: Mood, draw: random.Random) -> None:
+    """Long chains with writes and drops in their middle."""
+    mood.edges = draw.choice(
+        ([("a", "b"), ("b", "c"), ("c", "d")], [("a", "b"), ("b", "c"), ("c", "d"), ("b", "e")],
+         [("c", "d"), ("a", "c")], [("d", "e"), ("b", "d"), ("a", "b")])
+    )  # fmt: skip
+    mood.bounds["RECORDS_MAX"] = draw.choice((2, 1000))
+    mood.queues, mood.capped = "", draw.choice((0, 0, 0.3))
+    _heavier(mood, 2, "route", "reroute", "recreate", "drop", "forward", "restart", "checkpoint")
+
+
+def _failing(mood: Mood, draw: random.Random) -> None:
+    """Syncs that fail, among readers and writers who do not expect it."""
+    mood.fails = draw.choice((0.05, 0.2))
+    mood.classes = draw.choice((("disk",), ("fsync", "disk"), ("fsync",)))
+    mood.settings = msgspec.structs.replace(mood.settings, wal_shards=draw.choice((1, 2, 3)))
+    _heavier(mood, 2, "burst", "read", "quiesce")
+
+
+def _stalled(mood: Mood, draw: random.Random) -> None:
+    """The disk takes its time while the clock goes on."""
+    mood.threads = draw.choice((0, 0.3, 1))
+    mood.turns = (1, 3, 6)
+    mood.classes = draw.choice((("disk",), ("disk",), ("fsync", "disk"), ("ephemeral", "disk")))
+    mood.settings = msgspec.structs.replace(
+        mood.settings, idle_close_ms=draw.choice((20, 100)), wal_shards=draw.choice((1, 2))
+    )
+    mood.bounds["ALLOWANCE_MIN"] = draw.choice((2, 4))
+    mood.expiring = draw.choice((0, 0.7))
+    mood.endings = draw.choice((("crash",), ("clean", "kill"), ("clean", "kill", "crash")))
+    _heavier(mood, 3, "time", "slices")
+
+
+def _full(mood: Mood, draw: random.Random) -> None:
+    """A disk that is full in the middle of a write, and has room again."""
+    mood.operations, mood.paths = ("pwrite", "pwrite", "create", "allocate"), (".wal", ".wal", "")
+    mood.sizes = draw.choice(((0, 700, 3000), (0, 5000)))
+    mood.threads = 15
+    _heavier(mood, 3, "fault", "checkpoint", "restart")
+
+
+def _reading(mood: Mood, draw: random.Random) -> None:
+    """Reads that fail while what was committed is applied."""
+    mood.settings = msgspec.structs.replace(
+        mood.settings, resident_bytes=0, block_cache_bytes=0, block_bytes=draw.choice((128, 4096))
+    )
+    mood.operations, mood.paths = ("pread", "pread", "open"), (".seg", ".seg", "/cold/", ".cold")
+    mood.capped, mood.sizes, mood.caps = 0.7, (0, 50, 400), (900, 3000)
+    _heavier(mood, 3, "fault", "checkpoint", "delete", "burst")
+
+
+THEMES: dict[str, Callable[[Mood, random.Random], None]] = {
+    "tiers": _tiers, "chains": _chains, "failing": _failing, "stalled": _stalled, "full": _full,
+    "reading": _reading,
+}  # fmt: skip
+
+
 def config_of(draw: random.Random, mood: Mood, name: str) -> dict[str, object]:
     config: dict[str, object] = {"durability": draw.choice(mood.classes)}
     if name in mood.queues:
@@ -131,7 +231,7 @@ def config_of(draw: random.Random, mood: Mood, name: str) -> dict[str, object]:
     if draw.random() < mood.capped:
         config["cap_records"] = draw.choice((1, 4, 9))
     if draw.random() < mood.capped:
-        config["cap_bytes"] = draw.choice((200, 900, 3000))
+        config["cap_bytes"] = draw.choice(mood.caps)
     if draw.random() < mood.expiring:
         config["ttl_ms"] = draw.choice((300, 1000, 5000))
     if draw.random() < mood.rejecting:

@@ -168,7 +168,8 @@ class Sight:
             is_durable = seq <= known.durable_upto
             causes = {EVICTED, EXPIRED} if is_durable else {EVICTED, EXPIRED, "crash"}
             swaps = self.loses and was in (EVICTED, EXPIRED) and now in causes
-            return swaps or self._may_restart(now)
+            unfelt = self.loses and was in HOLES and now == "crash" and not is_durable
+            return swaps or unfelt or self._may_restart(now)
         if now == DELETED:
             n, _ = known.held.get(seq, (0, 0))
             tag = self.born[n].record.get("tag") if n else None

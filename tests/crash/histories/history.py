@@ -24,7 +24,8 @@ from topics.engine import ceilings, planning
 from topics.testing import OrderViolation
 from topics.testing.modelcheck import Violation
 
-HANGS_S = 5.0
+HANGS_S = 10.0
+SHRINK_S = 60.0
 Steps = Sequence[tuple[str, int]]
 
 
@@ -109,13 +110,27 @@ def watchdog() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def failure(seed: int, steps: Steps | None = None) -> BaseException | None:
+def failure(
+    seed: int, steps: Steps | None = None, totals: Counter[str] | None = None
+) -> BaseException | None:
+    """What breaks in a history, or None; adds to `totals` what it went through."""
     try:
         with watchdog():
-            run(seed, steps)
+            world = run(seed, steps)
     except (Exception, OrderViolation, Hangs) as error:
         return error
+    if totals is not None:
+        totals["histories"] += 1
+        totals.update(world.tallies)
     return None
+
+
+def kept_as(seed: int, broken: BaseException) -> tuple[dict[str, object], str]:
+    """A failing history as it is kept and as it is told: with as few steps as break it."""
+    until_s = time.monotonic() + SHRINK_S
+    steps = shrink(seed, steps_of(seed, mood_of(seed)), kind_of(broken), until_s)
+    text = f"seed {seed}: {type(broken).__name__}: {broken}\n  steps: {steps}"
+    return {"seed": seed, "steps": steps}, text
 
 
 def kind_of(error: BaseException | None) -> str:
@@ -130,28 +145,32 @@ def kind_of(error: BaseException | None) -> str:
     return f"{type(error).__name__} in {frames[-1].name}: {text}"
 
 
-if __name__ == "__main__":
-    first, count = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    if not count:
-        found = failure(first)
-        if found is None:
-            print("nothing")
-            sys.exit(0)
-        steps = shrink(first, steps_of(first, mood_of(first)), kind_of(found), time.monotonic() + 60)
-        print(f"{type(found).__name__}: {found}")
-        print(steps)
-        again = failure(first, steps)
-        traceback.print_exception(again)
-        print("\n".join(again.world.log))  # type: ignore[union-attr]
-        sys.exit(3)
-    kinds: Counter[str] = Counter()
-    examples: dict[str, list[int]] = {}
+def main(first: int, count: int) -> None:
+    kinds: dict[str, list[int]] = {}
+    totals: Counter[str] = Counter()
     began = time.monotonic()
     for seed in range(first, first + count):
-        found = failure(seed)
-        if found is not None:
-            kinds[kind_of(found)] += 1
-            examples.setdefault(kind_of(found), []).append(seed)
-    print(f"{count / (time.monotonic() - began) * 60:.0f} histories a minute")
-    for kind, times in kinds.most_common():
-        print(f"{times:5} {kind}   {examples[kind][:6]}")
+        broken = failure(seed, totals=totals)
+        if broken is not None:
+            kinds.setdefault(kind_of(broken), []).append(seed)
+    print(f"{count / (time.monotonic() - began) * 60:.0f} histories a minute: {dict(totals)}")
+    for kind, seeds in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        print(f"{len(seeds):5} {kind}   {seeds[:8]}")
+
+
+def show(seed: int) -> None:
+    broken = failure(seed)
+    if broken is None:
+        print("nothing is broken")
+        return
+    kept, text = kept_as(seed, broken)
+    again = failure(seed, kept["steps"]) or broken  # type: ignore[arg-type]
+    traceback.print_exception(again)
+    print(text, *getattr(again, "world").log, sep="\n")  # noqa: B009
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        main(int(sys.argv[1]), int(sys.argv[2]))
+    else:
+        show(int(sys.argv[1]))

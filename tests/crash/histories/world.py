@@ -23,6 +23,7 @@ from topics.testing.modelcheck import Violation, require
 from topics.types import TopicConfig
 
 ROOT = "/data"
+TURNS = ("flush", "step", "poll", "forward", "maintain")
 GRAVE: dict[Ending, int] = {"live": 0, "clean": 1, "kill": 2, "crash": 3}
 
 
@@ -69,7 +70,9 @@ class World:
         self.is_poisoned = False
         # Whether a fault was met since this process began: then calls may fail in any way.
         self.is_faulty = False
-        self.snapshots_spoilt = 0
+        # The newest snapshot when one was spoilt, and whether a start has met that since.
+        self.spoilt_at = -1
+        self.is_spoil_met = False
         self.log: list[str] = []
         self.open()
 
@@ -103,7 +106,9 @@ class World:
                 running.close()
             except (DiskCrashed, OSError, TopicsError):
                 pass
-        if self.is_poisoned and ending == "kill":
+        if self.is_poisoned:
+            # Nobody knows what the failed sync left on the disk.
+            self.disk = self.disk.kill() if ending == "clean" else self.disk
             ending = "crash"
         self.worse(ending)
         for asked in self.open_asks:
@@ -116,7 +121,13 @@ class World:
     def _stop(self) -> None:
         """An orderly stop ends every ticket and leaves nothing open."""
         self.faults.fault = None
-        self.engine.close()
+        try:
+            self.engine.close()
+        except Poisoned:
+            # A sync had failed and nobody had looked yet.
+            if not self.is_faulty:
+                raise
+            self.is_poisoned = True
         self.collect()
         for asked in self.open_asks:
             require(
@@ -188,7 +199,7 @@ class World:
         for _ in range(steps):
             if self.is_poisoned:
                 return
-            turn = rng.choices(("flush", "step", "poll", "forward", "maintain"), (3, 5, 3, 2, 3))[0]
+            turn = rng.choices(TURNS, (3, self.mood.threads, 3, 2, 3))[0]
             if turn == "step":
                 before = self.faults.fault
                 self.late.step(rng, fails=self.mood.fails)
@@ -371,6 +382,7 @@ class World:
             self.see(known, ending)
 
     def see(self, known: Instance, ending: Ending) -> None:
+        self.collect()
         topic = self.engine.core.by_name[known.name]
         states: list[str] = []
         for part in topic.explain(1, topic.head) if topic.head else ():
