@@ -263,7 +263,7 @@ def uncursor(world: World, draw: random.Random) -> None:
     name, which = draw.choice(NAMES), draw.choice(("r1", "r2"))
     if name in world.engine.core.by_name:
         world.ask(
-            Asked("uncursor", name), lambda: world.engine.submit_delete_cursor(name, which)
+            Asked("uncursor", name, key=which), lambda: world.engine.submit_delete_cursor(name, which)
         )
 
 

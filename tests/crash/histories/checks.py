@@ -151,21 +151,31 @@ def restart(world: World, draw: random.Random) -> None:
     world.memory.fails_at = None
     for _ in range(draw.choice((0, 0, 0, 1, 1, 2))):
         if start_badly(world, draw):
+            _meet(world)
             break
     else:
-        try:
-            world.open()
-        except Exception as error:
-            raise Violation(
-                f"refused to start after {world.ending}: {type(error).__name__}: {error}"
-            ) from error
-    world.tallies["starts"] += 1
-    world.is_spoil_met = world.spoilt_at >= 0
-    judge(world)
+        start(world)
     if draw.random() < 0.3:
         for known in list(world.by_epoch.values()):
             if world.instance(known.name) is known and not world.is_poisoned:
                 tombstones(world, known, draw)
+
+
+def start(world: World) -> None:
+    """A start that nothing is in the way of."""
+    try:
+        world.open()
+    except Exception as error:
+        raise Violation(
+            f"refused to start after {world.ending}: {type(error).__name__}: {error}"
+        ) from error
+    world.tallies["starts"] += 1
+    _meet(world)
+
+
+def _meet(world: World) -> None:
+    world.is_spoil_met = world.spoilt_at >= 0
+    judge(world)
 
 
 def start_badly(world: World, draw: random.Random) -> bool:
@@ -269,6 +279,7 @@ def _identify(world: World, name: str, older: list[Instance], ending: Ending) ->
         if known.epoch == topic.epoch:
             world.see(known, ending)
             _check_config(known, topic.config)
+            _check_cursors(world, known)
             _check_open_writes(world, known)
             return known
     require(topic.epoch not in world.epochs, f"{name}: epoch {topic.epoch} was used before")
@@ -286,6 +297,7 @@ def _identify(world: World, name: str, older: list[Instance], ending: Ending) ->
             if edge.dest is known:
                 edge.dest, edge.is_doubtful = fresh, True
     fresh.may_repeat = True
+    fresh.cursors = {c.cursor: c.seq for c in world.engine.cursors(name)}
     world.epochs.add(topic.epoch)
     for part in topic.explain(1, topic.head) if topic.head else ():
         fresh.states += [part.state] * (part.last - part.first + 1)
@@ -298,6 +310,20 @@ def _check_config(known: Instance, config: TopicConfig) -> None:
     puts = [o.config for o in known.asked if o.config is not None and o.outcome == "unknown"]
     require(config in [known.config, *puts], f"{known.name}: config is {config}, was {known.config}")
     known.config = config
+
+
+def _check_cursors(world: World, known: Instance) -> None:
+    """Every place of a reader is where its reader was told it is."""
+    there = {c.cursor: c.seq for c in world.engine.cursors(known.name)}
+    open_keys = {
+        o.key for o in known.asked if o.kind in ("cursor", "uncursor") and o.outcome == "unknown"
+    }
+    for key in known.cursors.keys() | there.keys():
+        was, now = known.cursors.get(key), there.get(key)
+        require(
+            key in open_keys or was == now, f"{known.name}: cursor {key} is at {now}, was at {was}"
+        )
+    known.cursors = dict(there)
 
 
 def _check_open_writes(world: World, known: Instance) -> None:

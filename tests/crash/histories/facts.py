@@ -98,6 +98,8 @@ class Instance:
     claimed: set[int] = field(default_factory=set)
     leases: dict[int, int] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
+    # Whether something of it was under way when its process ended.
+    was_busy: bool = False
     # Whether records may legally stand in it twice: a router began again in front of its place.
     may_repeat: bool = False
 
@@ -133,7 +135,6 @@ class Sight:
         self.classes = known.classes()
         # A machine crash may take what class disk had not synced, and nothing else.
         self.loses = ending == "crash" and "disk" in self.classes
-        self.is_busy = any(o.kind in ("append", "put", "cursor", "ack") for o in known.asked)
 
     def states(self, states: list[str], floor: int, evict_floor: int) -> None:
         """Every known seq may have become what it is; nothing goes back."""
@@ -152,18 +153,30 @@ class Sight:
                 state not in HOLES or self._may_be_hole(seq, state),
                 f"{name}: new seq {seq} is {state} ({self.ending})",
             )
-        require(floor >= known.floor, f"{name}: earliest_seq fell to {floor}, was {known.floor}")
-        require(
-            evict_floor >= known.evict_floor,
-            f"{name}: evict_floor fell to {evict_floor}, was {known.evict_floor}",
-        )
+        if not self._came_back(states):
+            was = known.floor, known.evict_floor
+            require(floor >= was[0], f"{name}: earliest_seq fell to {floor}, was {was[0]}")
+            require(evict_floor >= was[1], f"{name}: evict_floor fell to {evict_floor}, was {was[1]}")
         self._check_floors(states, floor, evict_floor)
         if self.ending != "live":
             self._check_crash_is_the_end(states)
         known.states, known.floor, known.evict_floor = states, floor, evict_floor
 
+    def _came_back(self, states: list[str]) -> int:
+        """How many are there again that only lost writes had pushed out; never more than those."""
+        if not self.loses:
+            return 0
+        pairs = list(zip(self.known.states, states, strict=False))
+        back = sum(was == EVICTED and now == LIVE for was, now in pairs)
+        lost = sum(was != "crash" and now == "crash" for was, now in pairs)
+        require(back <= lost, f"{self.known.name}: {back} came back for {lost} that were lost")
+        return back
+
     def _may_become(self, seq: int, was: str, now: str) -> bool:
         known = self.known
+        if was == EVICTED and now == LIVE and self.loses:
+            # Counted in `_came_back`.
+            return any(c.discard == "old" for c in self.configs)
         if was != LIVE:
             is_durable = seq <= known.durable_upto
             causes = {EVICTED, EXPIRED} if is_durable else {EVICTED, EXPIRED, "crash"}
@@ -193,6 +206,8 @@ class Sight:
         caps = [c for c in self.configs if c.cap_records or c.cap_bytes]
         makes_room = any(c.discard == "old" for c in caps)
         was_lowered = bool(caps) and len(set(self.configs)) > 1
+        if self.ending != "live" and not self.known.was_busy:
+            return False
         return makes_room or was_lowered
 
     def _may_be_hole(self, seq: int, state: str) -> bool:

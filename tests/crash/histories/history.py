@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tests.crash.harness import deterministic
-from tests.crash.histories import actions, checks
+from tests.crash.histories import actions
 from tests.crash.histories.draws import Mood, mood_of
+from tests.crash.histories.ends import finish
 from tests.crash.histories.world import World
 from topics.engine import ceilings, planning
 from topics.testing import OrderViolation
@@ -63,20 +64,6 @@ def run(seed: int, steps: Steps | None = None) -> World:
                 error.world = world  # type: ignore[attr-defined]
                 raise
     return world
-
-
-def finish(world: World, seed: int) -> None:
-    """Everything comes to rest, stops in an orderly way and starts once more."""
-    checks.settle(world)
-    if world.is_poisoned:
-        world.give_up()
-    else:
-        world.peek()
-        world.end("clean")
-    world.open()
-    checks.judge(world)
-    checks.settle(world)
-    world.engine.close()
 
 
 def shrink(seed: int, steps: Steps, word: str, until_s: float) -> list[tuple[str, int]]:

@@ -93,6 +93,9 @@ class World:
     def end(self, ending: Ending, plan: CrashPlan | None = None) -> None:
         """Ends the process; what was under way then is unknown."""
         self.tallies[{"clean": "clean_stops", "kill": "kills", "crash": "crashes"}[ending]] += 1
+        fed = {edge.dest for edge in [*self.edges.values(), *self.past_edges]}
+        for known in self.by_epoch.values():
+            known.was_busy = known in fed or any(o.epoch == known.epoch for o in self.open_asks)
         if ending == "clean":
             self._stop()
         running = self.engine._maintenance._running
@@ -328,6 +331,8 @@ class World:
             self.by_epoch.pop(known.epoch, None)
         elif asked.kind == "cursor":
             known.cursors[asked.key or ""] = asked.before or 0
+        elif asked.kind == "uncursor":
+            known.cursors.pop(asked.key or "", None)
         if asked.kind == "claim":
             self._claimed(known, asked, result)
 
