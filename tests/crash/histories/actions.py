@@ -301,7 +301,7 @@ def slices(world: World, draw: random.Random) -> None:
         world.call(lambda: world.engine.maintain(0))
         if world.is_poisoned:
             return
-        if draw.random() < 0.5:
+        if draw.random() < 0.5 and not world.is_stalled:
             world.late.step(draw)
 
 
@@ -315,6 +315,14 @@ def forward(world: World, draw: random.Random) -> None:
 def time(world: World, draw: random.Random) -> None:
     world.clock.advance(draw.choice((10, 60, 400, 1200, 6000, 12_000)))
     world.call(lambda: world.engine.maintain(0))
+
+
+def stall(world: World, draw: random.Random) -> None:
+    """No sync and no job ends any more; the next time all of them do."""
+    world.is_stalled = not world.is_stalled
+    if not world.is_stalled:
+        world.late.drain()
+        world.call(world.engine.poll)
 
 
 def quiesce(world: World, draw: random.Random) -> None:
@@ -385,5 +393,5 @@ STEPS: dict[str, Step] = {
     "ack": ack, "nack": nack, "cursor": cursor, "uncursor": uncursor, "read": read,
     "checkpoint": checkpoint, "slices": slices, "forward": forward, "time": time,
     "quiesce": quiesce, "retry": retry, "fault": fault, "memory": memory, "cold": cold,
-    "restart": restart, "spoil": spoil,
+    "restart": restart, "spoil": spoil, "stall": stall,
 }  # fmt: skip

@@ -243,6 +243,8 @@ def _start(world: World, planned: Fault | None) -> bool:
     world.faults.fault = None
     world.is_poisoned = False
     world.is_faulty = False
+    world.faulty_places = set()
+    world.memory.fired = 0
     return True
 
 

@@ -20,7 +20,7 @@ KINDS: dict[str, int] = {
     "append": 30, "burst": 14, "put": 8, "delete": 10, "drop": 3, "recreate": 3, "route": 8,
     "reroute": 4, "unroute": 2, "claim": 6, "ack": 6, "nack": 2, "cursor": 4, "uncursor": 1,
     "read": 6, "checkpoint": 8, "slices": 10, "forward": 6, "time": 8, "quiesce": 4, "retry": 3,
-    "fault": 5, "memory": 3, "cold": 4, "restart": 9, "spoil": 1,
+    "fault": 5, "memory": 3, "cold": 4, "restart": 9, "spoil": 1, "stall": 3,
 }  # fmt: skip
 BAD_LUCK = ("fault", "memory", "cold", "spoil")
 LENGTHS = (8, 15, 25, 40)
@@ -183,8 +183,8 @@ def _failing(mood: Mood, draw: random.Random) -> None:
 
 def _stalled(mood: Mood, draw: random.Random) -> None:
     """The disk takes its time while the clock goes on."""
-    mood.threads = draw.choice((0, 0.3, 1))
-    mood.turns = (1, 3, 6)
+    mood.threads = draw.choice((1, 5, 15))
+    mood.turns = draw.choice(((1, 3, 6), (6,)))
     mood.classes = draw.choice((("disk",), ("disk",), ("fsync", "disk"), ("ephemeral", "disk")))
     mood.settings = msgspec.structs.replace(
         mood.settings, idle_close_ms=draw.choice((20, 100)), wal_shards=draw.choice((1, 2))
@@ -192,7 +192,9 @@ def _stalled(mood: Mood, draw: random.Random) -> None:
     mood.bounds["ALLOWANCE_MIN"] = draw.choice((2, 4))
     mood.expiring = draw.choice((0, 0.7))
     mood.endings = draw.choice((("crash",), ("clean", "kill"), ("clean", "kill", "crash")))
+    mood.edges = draw.choice(([], mood.edges))
     _heavier(mood, 3, "time", "slices")
+    _heavier(mood, 8, "stall")
 
 
 def _full(mood: Mood, draw: random.Random) -> None:

@@ -138,7 +138,7 @@ class Sight:
 
     def states(self, states: list[str], floor: int, evict_floor: int) -> None:
         """Every known seq may have become what it is; nothing goes back."""
-        known, name = self.known, self.known.name
+        known, name = self.known, f"{self.known.name} ({'/'.join(sorted(self.classes))})"
         head = max([known.head, *known.written])
         require(len(states) >= head, f"{name}: the head fell to {len(states)}, was {head}")
         for seq, (was, now) in enumerate(zip(known.states, states, strict=False), 1):
@@ -177,6 +177,9 @@ class Sight:
         if was == EVICTED and now == LIVE and self.loses:
             # Counted in `_came_back`.
             return any(c.discard == "old" for c in self.configs)
+        if was == DELETED and now == LIVE and self.loses:
+            # An acknowledged job is as durable as its class.
+            return any(o.kind == "ack" and seq in o.seqs for o in known.removals)
         if was != LIVE:
             is_durable = seq <= known.durable_upto
             causes = {EVICTED, EXPIRED} if is_durable else {EVICTED, EXPIRED, "crash"}

@@ -70,6 +70,9 @@ class World:
         self.is_poisoned = False
         # Whether a fault was met since this process began: then calls may fail in any way.
         self.is_faulty = False
+        # Whether the disk hangs: nothing that was asked of it ends.
+        self.is_stalled = False
+        self.faulty_places: set[str] = set()
         # The newest snapshot when one was spoilt, and whether a start has met that since.
         self.spoilt_at = -1
         self.is_spoil_met = False
@@ -84,6 +87,8 @@ class World:
         self.monitor = MonitorFs(self.faults, assume_durable=self.ending != "kill")
         self.late = Lateness(self.faults)
         self.is_faulty = False
+        self.faulty_places = set()
+        self.memory.fired = 0
         self.engine = Engine.open(
             ROOT, clock=self.clock, fs=self.monitor, settings=self.mood.settings
         )
@@ -167,7 +172,9 @@ class World:
             answer = self._fetching(what)
             self.note_fault()
             return answer
-        except Poisoned:
+        except Poisoned as error:
+            self.note_fault()
+            require(self.faulty_places != {"/cold/"}, f"the cold store ends the process: {error}")
             self.is_poisoned = True
         except (Closed, TopicsError) as error:
             self.note_fault()
@@ -183,8 +190,12 @@ class World:
 
     def note_fault(self) -> None:
         fault = self.faults.fault
-        if (fault is not None and fault.fired) or self.memory.fired:
+        if fault is not None and fault.fired:
             self.is_faulty = True
+            self.faulty_places.add(fault.path_contains)
+        if self.memory.fired:
+            self.is_faulty = True
+            self.faulty_places.add("memory")
 
     def _fetching(self, what: Callable[[], Any]) -> Any:
         segments = self.engine.core.segments
@@ -199,15 +210,17 @@ class World:
 
     def drive(self, rng: random.Random, steps: int) -> None:
         """Turns of a server: what is written, what became durable, what runs beside."""
+        threads = 0 if self.is_stalled else self.mood.threads
         for _ in range(steps):
             if self.is_poisoned:
                 return
-            turn = rng.choices(TURNS, (3, self.mood.threads, 3, 2, 3))[0]
+            turn = rng.choices(TURNS, (3, threads, 3, 2, 3))[0]
             if turn == "step":
                 before = self.faults.fault
                 self.late.step(rng, fails=self.mood.fails)
                 if "with Fault" in (self.late.trace or [""])[-1]:
                     self.is_faulty = True
+                    self.faulty_places.add("thread")
                 self.faults.fault = before
             elif turn == "flush":
                 self.call(self.engine.flush)
@@ -321,8 +334,11 @@ class World:
             self._written(known, asked, result)
         known.is_new = False
         self.epochs.add(known.epoch)
-        is_gated = asked.kind in ("put", "delete", "cursor", "drop")
-        if is_gated and not (asked.kind == "delete" and "memory" in known.classes()):
+        left_a_frame = (asked.kind == "delete" and result.deleted) or (
+            asked.kind == "put" and asked.config not in (None, known.config)
+        )
+        if left_a_frame and not (asked.kind == "delete" and "memory" in known.classes()):
+            # It was synced, and with it everything in front of it.
             known.durable_upto = max(known.durable_upto, asked.last_seq)
         if asked.kind == "put" and asked.config is not None:
             known.stood.append(known.config)
