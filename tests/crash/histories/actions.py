@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 
 from tests.crash.histories import checks
-from tests.crash.histories.draws import NAMES, config_of
+from tests.crash.histories.draws import config_of
 from tests.crash.histories.facts import Asked, Born
 from tests.crash.histories.world import ROOT, Edge, World
 from topics.engine.claims import claimant_of
@@ -80,7 +80,7 @@ def submit(world: World, asked: Asked) -> None:
 
 
 def append(world: World, draw: random.Random) -> None:
-    write(world, draw, draw.choice(NAMES))
+    write(world, draw, draw.choice(world.mood.names))
 
 
 def burst(world: World, draw: random.Random) -> None:
@@ -100,7 +100,7 @@ def retry(world: World, draw: random.Random) -> None:
 
 
 def delete(world: World, draw: random.Random) -> None:
-    name = draw.choice(NAMES)
+    name = draw.choice(world.mood.names)
     known = world.instance(name)
     if known is None:
         return
@@ -117,7 +117,7 @@ def delete(world: World, draw: random.Random) -> None:
 
 
 def put(world: World, draw: random.Random) -> None:
-    name = draw.choice(NAMES)
+    name = draw.choice(world.mood.names)
     config = config_of(draw, world.mood, name)
     known = world.config_of(name)
     asked = Asked("put", name)
@@ -128,7 +128,7 @@ def put(world: World, draw: random.Random) -> None:
 
 
 def drop(world: World, draw: random.Random) -> None:
-    name = draw.choice(NAMES)
+    name = draw.choice(world.mood.names)
     known = world.instance(name)
     if known is None:
         return
@@ -199,7 +199,7 @@ def unroute(world: World, draw: random.Random) -> None:
 
 
 def claim(world: World, draw: random.Random) -> None:
-    names = [name for name in NAMES if name in world.mood.queues]
+    names = [name for name in world.mood.names if name in world.mood.queues]
     if not names:
         return
     name = draw.choice(names)
@@ -210,9 +210,7 @@ def claim(world: World, draw: random.Random) -> None:
         claimant_of(draw.choice(WORKERS), draw.randint(1, 4), None, world.mood.settings)
         for _ in range(draw.choice((1, 1, 2)))
     ]
-    world.ask(
-        Asked("claim", name), lambda: world.engine.submit_claims(name, claimants)
-    )
+    world.ask(Asked("claim", name), lambda: world.engine.submit_claims(name, claimants))
 
 
 def ack(world: World, draw: random.Random) -> None:
@@ -225,7 +223,7 @@ def nack(world: World, draw: random.Random) -> None:
 
 def _hand_back(world: World, draw: random.Random, kind: str) -> None:
     names = [
-        name for name in NAMES
+        name for name in world.mood.names
         if (known := world.instance(name)) is not None and known.leases and known.config.type == "queue"
     ]  # fmt: skip
     if not names:
@@ -245,7 +243,7 @@ def _hand_back(world: World, draw: random.Random, kind: str) -> None:
 
 
 def cursor(world: World, draw: random.Random) -> None:
-    name = draw.choice(NAMES)
+    name = draw.choice(world.mood.names)
     topic = world.engine.core.by_name.get(name)
     if topic is None:
         return
@@ -260,15 +258,16 @@ def cursor(world: World, draw: random.Random) -> None:
 
 
 def uncursor(world: World, draw: random.Random) -> None:
-    name, which = draw.choice(NAMES), draw.choice(("r1", "r2"))
+    name, which = draw.choice(world.mood.names), draw.choice(("r1", "r2"))
     if name in world.engine.core.by_name:
         world.ask(
-            Asked("uncursor", name, key=which), lambda: world.engine.submit_delete_cursor(name, which)
+            Asked("uncursor", name, key=which),
+            lambda: world.engine.submit_delete_cursor(name, which),
         )
 
 
 def read(world: World, draw: random.Random) -> None:
-    name = draw.choice(NAMES)
+    name = draw.choice(world.mood.names)
     if name not in world.engine.core.by_name:
         return
     engine, call = world.engine, draw.randrange(4)
@@ -357,7 +356,9 @@ def cold(world: World, draw: random.Random) -> None:
     """The cold store does not answer."""
     operation = draw.choice(("pread", "pwrite", "create", "open", "rename", "unlink", "sync"))
     is_long = draw.random() < 0.3
-    world.faults.fault = Fault(operation, draw.randint(1, 2), path_contains="/cold/", forever=is_long)
+    world.faults.fault = Fault(
+        operation, draw.randint(1, 2), path_contains="/cold/", forever=is_long
+    )
 
 
 def spoil(world: World, draw: random.Random) -> None:

@@ -310,7 +310,9 @@ def _identify(world: World, name: str, older: list[Instance], ending: Ending) ->
 
 def _check_config(known: Instance, config: TopicConfig) -> None:
     puts = [o.config for o in known.asked if o.config is not None and o.outcome == "unknown"]
-    require(config in [known.config, *puts], f"{known.name}: config is {config}, was {known.config}")
+    require(
+        config in [known.config, *puts], f"{known.name}: config is {config}, was {known.config}"
+    )
     known.config = config
 
 

@@ -33,6 +33,7 @@ class Mood:
     length: int
     # Names and the routers that may stand between them: from each to any other one path at most.
     edges: list[tuple[str, str]]
+    names: str
     classes: tuple[str, ...]
     queues: str
     capped: float
@@ -59,6 +60,8 @@ def mood_of(seed: int) -> Mood:
     mood = _mixture(draw)
     if draw.random() < 0.5:
         THEMES[draw.choice(sorted(THEMES))](mood, draw)
+    some = draw.sample(NAMES, draw.choice((1, 2, 5, 5)))
+    mood.names = "".join(sorted({*some, *(name for edge in mood.edges for name in edge)}))
     return mood
 
 
@@ -74,6 +77,7 @@ def _mixture(draw: random.Random) -> Mood:
         weights=weights,
         length=draw.choice(LENGTHS),
         edges=_edges(draw),
+        names=NAMES,
         classes=draw.choice(
             (("fsync",), ("disk",), ("fsync", "disk"), ("fsync", "disk"), every,
              ("ephemeral", "fsync"), ("memory", "disk"))
@@ -95,7 +99,9 @@ def _mixture(draw: random.Random) -> Mood:
         paths=(".seg", ".wal", ".snap", ""),
         bounds={
             "RECORDS_MAX": draw.choice((1, 3, 1000)),
-            "ALLOWANCE_MIN": draw.choice((4, 8, 64)),
+            "ALLOWANCE_MIN": draw.choice((2, 4, 8)),
+            # Ceilings of a busy topic grow fast, and with them the holes of a crash.
+            "BUSY_S": draw.choice((0, 0, 0, 1)),
         },
     )  # fmt: skip
 
@@ -195,6 +201,10 @@ def _stalled(mood: Mood, draw: random.Random) -> None:
     mood.edges = draw.choice(([], mood.edges))
     _heavier(mood, 3, "time", "slices")
     _heavier(mood, 8, "stall")
+    if draw.random() < 0.5:
+        for kind in KINDS:
+            if kind not in ("append", "burst", "time", "stall", "restart", "quiesce", "delete"):
+                mood.weights[kind] = 0
 
 
 def _full(mood: Mood, draw: random.Random) -> None:

@@ -156,7 +156,9 @@ class Sight:
         if not self._came_back(states):
             was = known.floor, known.evict_floor
             require(floor >= was[0], f"{name}: earliest_seq fell to {floor}, was {was[0]}")
-            require(evict_floor >= was[1], f"{name}: evict_floor fell to {evict_floor}, was {was[1]}")
+            require(
+                evict_floor >= was[1], f"{name}: evict_floor fell to {evict_floor}, was {was[1]}"
+            )
         self._check_floors(states, floor, evict_floor)
         if self.ending != "live":
             self._check_crash_is_the_end(states)

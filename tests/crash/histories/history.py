@@ -1,7 +1,7 @@
 """A history is a seed: its mood, and a list of steps. A failing one is shrunk step by step.
 
-    python -m tests.crash.histories.history FIRST COUNT     # runs seeds, prints what breaks
-    python -m tests.crash.histories.history SEED            # one, with its shrunk steps
+python -m tests.crash.histories.history FIRST COUNT     # runs seeds, prints what breaks
+python -m tests.crash.histories.history SEED            # one, with its shrunk steps
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ def steps_of(seed: int, mood: Mood) -> list[tuple[str, int]]:
 @contextlib.contextmanager
 def small_bounds(mood: Mood) -> Iterator[None]:
     """Pieces of routers and ceilings are small enough for a short history to go beyond them."""
-    before = planning.RECORDS_MAX, ceilings.ALLOWANCE_MIN
-    planning.RECORDS_MAX = mood.bounds["RECORDS_MAX"]
-    ceilings.ALLOWANCE_MIN = mood.bounds["ALLOWANCE_MIN"]
+    bounds = mood.bounds
+    before = planning.RECORDS_MAX, ceilings.ALLOWANCE_MIN, ceilings.BUSY_S
+    planning.RECORDS_MAX = bounds["RECORDS_MAX"]
+    ceilings.ALLOWANCE_MIN, ceilings.BUSY_S = bounds["ALLOWANCE_MIN"], bounds["BUSY_S"]
     try:
         yield
     finally:
-        planning.RECORDS_MAX, ceilings.ALLOWANCE_MIN = before
+        planning.RECORDS_MAX, ceilings.ALLOWANCE_MIN, ceilings.BUSY_S = before
 
 
 def run(seed: int, steps: Steps | None = None) -> World:

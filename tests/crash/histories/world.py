@@ -139,7 +139,8 @@ class World:
         self.collect()
         for asked in self.open_asks:
             require(
-                asked.ticket is None or asked.ticket.done, f"{asked.kind} was never answered: {asked}"
+                asked.ticket is None or asked.ticket.done,
+                f"{asked.kind} was never answered: {asked}",
             )
         self.monitor.assert_no_leaks(ROOT)
 
@@ -369,7 +370,9 @@ class World:
         require(len(span) == len(asked.numbers), f"{name}: {asked.numbers} became {result}")
         for seq, n in zip(span, asked.numbers, strict=True):
             there = known.held.get(seq)
-            require(there is None or there[0] == n, f"{name}: seq {seq} is {there} and written as {n}")
+            require(
+                there is None or there[0] == n, f"{name}: seq {seq} is {there} and written as {n}"
+            )
             require(seq not in known.written, f"{name}: seq {seq} was acknowledged twice")
             known.held[seq] = (n, result.ts)
             known.written.add(seq)
@@ -387,7 +390,9 @@ class World:
         for claimed in result:
             for seq in claimed.seqs:
                 gone = seq <= known.head and known.states[seq - 1] != "live"
-                require(not gone, f"{known.name}: job {seq} is {known.states[seq - 1]} and handed out")
+                require(
+                    not gone, f"{known.name}: job {seq} is {known.states[seq - 1]} and handed out"
+                )
                 until = known.leases.get(seq, -1)
                 require(until < now, f"{known.name}: job {seq} is held and handed out again")
                 known.leases[seq] = now + known.config.lease_ms
