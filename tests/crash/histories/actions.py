@@ -10,7 +10,7 @@ import errno
 import random
 from collections.abc import Callable
 
-from tests.crash.histories import checks
+from tests.crash.histories import looks, starts
 from tests.crash.histories.draws import config_of
 from tests.crash.histories.facts import Asked, Born
 from tests.crash.histories.world import ROOT, Edge, World
@@ -35,14 +35,14 @@ def step(world: World, kind: str, number: int) -> None:
     STEPS[kind](world, draw)
     if world.is_poisoned:
         world.give_up()
-        checks.restart(world, draw)
+        starts.restart(world, draw)
     world.drive(draw, draw.choice(world.mood.turns))
     if world.is_poisoned:
         world.give_up()
-        checks.restart(world, draw)
+        starts.restart(world, draw)
     world.peek()
     if draw.random() < world.mood.looks:
-        checks.look(world)
+        looks.look(world)
 
 
 # -- writing -----------------------------------------------------------------------------------
@@ -162,9 +162,9 @@ def route(world: World, draw: random.Random) -> None:
     if draw.random() < 0.5:
         given["from_seq"] = draw.choice((0, 0, 2))
     asked = Asked("route", dest)
-    steps = checks.steps_taken(world)
+    steps = looks.steps_taken(world)
     answer = world.ask(asked, lambda: world.engine.submit_router(name, given))
-    checks.waited_for(world, steps)
+    looks.waited_for(world, steps)
     router = world.engine.core.routers.by_name.get(name)
     if not isinstance(answer, tuple) or router is None or asked.outcome == "refused":
         return
@@ -222,10 +222,8 @@ def nack(world: World, draw: random.Random) -> None:
 
 
 def _hand_back(world: World, draw: random.Random, kind: str) -> None:
-    names = [
-        name for name in world.mood.names
-        if (known := world.instance(name)) is not None and known.leases and known.config.type == "queue"
-    ]  # fmt: skip
+    found = [known for name in world.mood.names if (known := world.instance(name)) is not None]
+    names = [known.name for known in found if known.leases and known.config.type == "queue"]
     if not names:
         return
     name = draw.choice(names)
@@ -340,7 +338,12 @@ def fault(world: World, draw: random.Random) -> None:
     operation = draw.choice(world.mood.operations)
     number = draw.choice((errno.EIO, errno.ENOSPC, errno.EMFILE))
     path = draw.choice(world.mood.paths)
-    planned = Fault(operation, draw.randint(1, 4), number, path_contains=path)  # type: ignore[arg-type]
+    planned = Fault(
+        operation,  # type: ignore[arg-type]
+        draw.randint(1, 4),
+        number,
+        path_contains=path,
+    )
     if operation == "pwrite" and draw.random() < 0.6:
         planned.errno, planned.short_bytes = errno.ENOSPC, draw.choice((0, 512, 1024, 2048, 4096))
     if operation == "pread" and draw.random() < 0.3:
@@ -365,7 +368,7 @@ def spoil(world: World, draw: random.Random) -> None:
     """One snapshot rots. There are two of them, so that costs nothing."""
     if world.engine.core.snapshot_number <= world.spoilt_at:
         return
-    numbers = checks.readable(world)
+    numbers = looks.readable(world)
     if len(numbers) < 2:
         return
     world.spoilt_at, world.is_spoil_met = world.engine.core.snapshot_number, False
@@ -385,7 +388,7 @@ def restart(world: World, draw: random.Random) -> None:
     if draw.random() < 0.5:
         plan = draw.choice(CrashPlan.standard())
     world.end(ending, plan)  # type: ignore[arg-type]
-    checks.restart(world, draw)
+    starts.restart(world, draw)
 
 
 STEPS: dict[str, Step] = {

@@ -1,10 +1,10 @@
-"""How a history ends: at rest, stopped, started again; and what else can be asked of its disk then."""
+"""How a history ends: at rest, stopped, started again; and what else its disk is asked then."""
 
 from __future__ import annotations
 
 import random
 
-from tests.crash.histories import checks
+from tests.crash.histories import folds, starts
 from tests.crash.histories.world import ROOT, World
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
@@ -20,7 +20,7 @@ GENERATIONS_MAX = 20
 def finish(world: World, seed: int) -> None:
     """Everything comes to rest, stops in an orderly way and starts once more."""
     draw = random.Random(f"end {seed}")
-    checks.settle(world)
+    folds.settle(world)
     if world.is_poisoned:
         world.give_up()
     else:
@@ -28,15 +28,15 @@ def finish(world: World, seed: int) -> None:
         world.end("clean")
         if draw.random() < 0.3:
             damage_whole(world, draw)
-    checks.start(world)
-    checks.settle(world)
+    starts.start(world)
+    folds.settle(world)
     if draw.random() < 0.02:
         live_briefly(world)
     world.engine.close()
 
 
 def damage_whole(world: World, draw: random.Random) -> None:
-    """A file that is emptied, cut, zeroed or gone after an orderly stop is refused, or costs nothing."""
+    """A file emptied, cut, zeroed or gone after an orderly stop is refused, or costs nothing."""
     image = world.disk.clone()
     paths = [path for path in image.files() if path.startswith(f"{ROOT}/") and "LOCK" not in path]
     path, how = draw.choice(paths), draw.choice(DAMAGES)
@@ -85,7 +85,7 @@ def live_briefly(world: World) -> None:
     settings = world.mood.settings
     for _ in range(STARTS):
         world.end("kill")
-        checks.start(world)
+        starts.start(world)
         for _ in range(3):
             world.clock.advance(settings.seal_age_ms + 1000)
             while world.engine.maintain(0.001) and not world.is_poisoned:

@@ -12,13 +12,23 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
+from tests.crash.histories import outcomes
 from tests.crash.histories.draws import Mood
 from tests.crash.histories.facts import Asked, Born, Ending, Instance, Sight
 from tests.crash.histories.memory import Memory
 from topics.engine.engine import Engine
 from topics.engine.segments import ColdMiss
 from topics.errors import Closed, OutcomeUnknown, Poisoned, TopicsError
-from topics.testing import CrashPlan, DiskCrashed, FakeClock, FakeDisk, FaultFs, Lateness, MonitorFs
+from topics.testing import (
+    CrashPlan,
+    DiskCrashed,
+    FakeClock,
+    FakeDisk,
+    Fault,
+    FaultFs,
+    Lateness,
+    MonitorFs,
+)
 from topics.testing.modelcheck import Violation, require
 from topics.types import TopicConfig
 
@@ -81,9 +91,9 @@ class World:
 
     # -- the process -------------------------------------------------------------------------
 
-    def open(self) -> None:
+    def open(self, planned: Fault | None = None) -> None:
         """Starts a process on the disk as it is. Raises what opening raises."""
-        self.faults = FaultFs(self.disk)
+        self.faults = FaultFs(self.disk, planned)
         self.monitor = MonitorFs(self.faults, assume_durable=self.ending != "kill")
         self.late = Lateness(self.faults)
         self.is_faulty = False
@@ -93,7 +103,8 @@ class World:
             ROOT, clock=self.clock, fs=self.monitor, settings=self.mood.settings
         )
         self.late.attach(self.engine)
-        self.is_poisoned = False
+        self.faults.fault = None
+        self.is_poisoned = self.is_stalled = False
 
     def end(self, ending: Ending, plan: CrashPlan | None = None) -> None:
         """Ends the process; what was under way then is unknown."""
@@ -120,10 +131,10 @@ class World:
             ending = "crash"
         self.worse(ending)
         for asked in self.open_asks:
-            self.settle(asked)
+            outcomes.settle(self, asked)
             if not asked.outcome:
                 asked.outcome = "unknown"
-                self._doubt(asked)
+                outcomes.doubt(self, asked)
         self.open_asks.clear()
 
     def _stop(self) -> None:
@@ -277,10 +288,10 @@ class World:
         if isinstance(answer, BaseException) or answer is None:
             if isinstance(answer, TopicsError) and not isinstance(answer, OutcomeUnknown):
                 asked.outcome = "refused"
-                self._refuse(asked)
+                outcomes.refuse(self, asked)
                 return answer
             asked.outcome = "unknown"
-            self._doubt(asked)
+            outcomes.doubt(self, asked)
         else:
             asked.ticket = answer[-1] if isinstance(answer, tuple) else answer
             self.open_asks.append(asked)
@@ -297,106 +308,7 @@ class World:
         """Notes how tickets have ended."""
         for asked in [o for o in self.open_asks if o.ticket is not None and o.ticket.done]:
             self.open_asks.remove(asked)
-            self.settle(asked)
-
-    def settle(self, asked: Asked) -> None:
-        ticket = asked.ticket
-        if ticket is None or not ticket.done or asked.outcome:
-            return
-        if ticket.error is None:
-            asked.outcome = "acked"
-            self._acknowledge(asked, ticket.result)
-        elif isinstance(ticket.error, OutcomeUnknown):
-            asked.outcome = "unknown"
-        else:
-            asked.outcome = "refused"
-            self._refuse(asked)
-        if asked.outcome == "unknown":
-            self._doubt(asked)
-
-    def _doubt(self, asked: Asked) -> None:
-        for n in asked.numbers:
-            self.born[n].is_doubtful = True
-        if asked.kind == "append" and asked.key:
-            self.retries.append(asked)
-
-    def _refuse(self, asked: Asked) -> None:
-        for n in asked.numbers:
-            self.born[n].is_refused = not self.born[n].is_doubtful
-        known = self.by_epoch.get(asked.epoch)
-        if known is not None and asked.kind == "drop":
-            known.is_dropping = False
-
-    def _acknowledge(self, asked: Asked, result: Any) -> None:
-        known = self.by_epoch.get(asked.epoch)
-        if known is None:
-            return
-        if asked.kind == "append":
-            self._written(known, asked, result)
-        known.is_new = False
-        self.epochs.add(known.epoch)
-        left_a_frame = (asked.kind == "delete" and result.deleted) or (
-            asked.kind == "put" and asked.config not in (None, known.config)
-        )
-        if left_a_frame and not (asked.kind == "delete" and "memory" in known.classes()):
-            # It was synced, and with it everything in front of it.
-            known.durable_upto = max(known.durable_upto, asked.last_seq)
-        if asked.kind == "put" and asked.config is not None:
-            known.stood.append(known.config)
-            known.config = asked.config
-        elif asked.kind == "drop":
-            self.by_epoch.pop(known.epoch, None)
-        elif asked.kind == "cursor":
-            known.cursors[asked.key or ""] = asked.before or 0
-        elif asked.kind == "uncursor":
-            known.cursors.pop(asked.key or "", None)
-        if asked.kind == "claim":
-            self._claimed(known, asked, result)
-
-    def _written(self, known: Instance, asked: Asked, result: Any) -> None:
-        name = known.name
-        require(result.epoch == known.epoch, f"{name}: written to epoch {result.epoch}")
-        span = range(result.first_seq, result.last_seq + 1)
-        earlier = known.keys.get(asked.key) if asked.key is not None else None
-        if result.deduped:
-            require(asked.key is not None, f"{name}: {result} without a key")
-        if earlier is not None and self._key_stands(known, earlier):
-            first, last, ts = earlier
-            if self.clock.wall_ms() - ts <= known.config.idempotency_window_ms:
-                same = result.deduped and (result.first_seq, result.last_seq) == (first, last)
-                require(same, f"{name}: key {asked.key} of {earlier} was answered {result}")
-        if result.deduped:
-            return
-        require(len(span) == len(asked.numbers), f"{name}: {asked.numbers} became {result}")
-        for seq, n in zip(span, asked.numbers, strict=True):
-            there = known.held.get(seq)
-            require(
-                there is None or there[0] == n, f"{name}: seq {seq} is {there} and written as {n}"
-            )
-            require(seq not in known.written, f"{name}: seq {seq} was acknowledged twice")
-            known.held[seq] = (n, result.ts)
-            known.written.add(seq)
-        if asked.key is not None:
-            known.keys[asked.key] = (result.first_seq, result.last_seq, result.ts)
-
-    def _key_stands(self, known: Instance, key: tuple[int, int, int]) -> bool:
-        return all(
-            seq > known.head or known.states[seq - 1] not in ("crash", "restart", "corruption")
-            for seq in range(key[0], key[1] + 1)
-        )
-
-    def _claimed(self, known: Instance, asked: Asked, result: Any) -> None:
-        now = int(self.clock.monotonic_s() * 1000)
-        for claimed in result:
-            for seq in claimed.seqs:
-                gone = seq <= known.head and known.states[seq - 1] != "live"
-                require(
-                    not gone, f"{known.name}: job {seq} is {known.states[seq - 1]} and handed out"
-                )
-                until = known.leases.get(seq, -1)
-                require(until < now, f"{known.name}: job {seq} is held and handed out again")
-                known.leases[seq] = now + known.config.lease_ms
-                known.claimed.add(seq)
+            outcomes.settle(self, asked)
 
     # -- what is seen ------------------------------------------------------------------------
 

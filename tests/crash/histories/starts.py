@@ -1,8 +1,7 @@
-"""What must be true of an engine whenever somebody looks, and after each kind of end.
+"""Starting again: cut short, failing, and at last in peace; and what was promised before that.
 
-`look` reads everything in the ways a client can. `restart` opens the disk again, perhaps through
-starts that fail on the way, and holds what is there against what was promised. `settle` lets the
-routers finish and compares their copies with their sources.
+`restart` opens the disk as it was left. `judge` holds what is there against what was promised, and
+makes it what is known.
 """
 
 from __future__ import annotations
@@ -10,140 +9,18 @@ from __future__ import annotations
 import errno
 import json
 import random
-from typing import Any
 
+from tests.crash.histories import looks
 from tests.crash.histories.facts import Ending, Instance
-from tests.crash.histories.world import ROOT, Edge, World
-from topics.engine import invariants
+from tests.crash.histories.world import World
 from topics.errors import TopicsError
-from topics.storage import snapshot
 from topics.testing import CrashPlan, DiskCrashed, Fault
-from topics.testing.model import Entry, ModelTopic
-from topics.testing.modelcheck import Violation, _verify_read, require
+from topics.testing.modelcheck import Violation, require
 from topics.types import TopicConfig
 
-ROUNDS_MAX = 60
-STEPS_MAX = 6
 LOST_CLASSES: dict[Ending, set[str]] = {
     "clean": set(), "kill": {"ephemeral"}, "crash": {"memory", "ephemeral"},
 }  # fmt: skip
-
-
-def look(world: World) -> None:
-    """Reads every topic from end to end."""
-    two_snapshots(world)
-    for name in world.engine.list_topics(limit=1000):
-        if world.is_poisoned:
-            return
-        known = world.instance(name)
-        if known is not None:
-            read(world, known)
-
-
-def read(world: World, known: Instance) -> None:
-    """Every live record is one that was written, as it was written, under its seq."""
-    name, engine = known.name, world.engine
-    state = world.call(lambda: engine.state(name))
-    found: dict[int, dict[str, Any]] = {}
-    cursor = 0
-    while cursor < state.head_seq if hasattr(state, "head_seq") else False:
-        at = cursor
-        page = world.call(lambda: engine.diff(name, from_seq=at, limit=50, include_tags=True))
-        if page is None or isinstance(page, BaseException):
-            # A fault was met on the way.
-            require(world.is_faulty or world.is_poisoned, f"{name} can not be read: {page!r}")
-            return
-        for record in json.loads(page.records_json):
-            found[record["$seq"]] = record
-        require(page.next_from_seq > cursor, f"{name}: the cursor stands still at {cursor}")
-        cursor = page.next_from_seq
-    if world.is_poisoned or not hasattr(state, "head_seq"):
-        return
-    world.see(known, "live")
-    live = known.live()
-    require(sorted(found) == live, f"{name}: reads give {sorted(found)}, explain says {live}")
-    count = engine.core.by_name[name].live_count
-    require(count == len(live), f"{name}: count {count}, live {len(live)}")
-    world.tallies["records"] += len(found)
-    numbers: dict[int, int] = {}
-    for seq, record in found.items():
-        n = same(world, known, seq, record)
-        require(
-            n not in numbers or known.may_repeat,
-            f"{name}: record {n} stands at {numbers.get(n)} and at {seq}",
-        )
-        numbers[n] = seq
-    core = engine.core
-    for word, text in invariants.examine(core, core.by_name[name]):
-        world.note_fault()
-        if not (world.is_faulty and word == "block_damaged"):
-            raise Violation(f"{name}: {word}: {text}")
-
-
-def same(world: World, known: Instance, seq: int, record: dict[str, Any]) -> int:
-    name, n = known.name, int(record["data"]["n"])
-    born = world.born.get(n)
-    require(born is not None, f"{name}: {seq} is {record}, which nobody wrote")
-    assert born is not None
-    require(not born.is_refused, f"{name}: {seq} is {n}, whose write was refused")
-    there = known.held.setdefault(seq, (n, record["$ts"]))
-    require(there == (n, record["$ts"]), f"{name}: {seq} was {there}, reads {record}")
-    asked = born.record
-    for shown, given in (("data", "data"), ("$tag", "tag"), ("$node", "node")):
-        require(record.get(shown) == asked.get(given), f"{name}: {seq} reads {record}, was {asked}")
-    if born.topic == name:
-        require(record.get("meta") == asked.get("meta"), f"{name}: {seq} reads {record}")
-    return n
-
-
-def tombstones(world: World, known: Instance, draw: random.Random) -> None:
-    """Whoever stands in front of a loss is told of it, and of nothing else."""
-    topic = ModelTopic(known.name, known.epoch, known.config)
-    for seq, state in enumerate(known.states, 1):
-        n, ts = known.held.get(seq, (0, 0))
-        record = world.born[n].record if n else {"data": None}
-        data = json.dumps(record["data"], separators=(",", ":"), ensure_ascii=False)
-        topic.entries.append(
-            Entry(state, ts, data, record.get("tag"), record.get("node"), record.get("meta"))
-        )
-    fed = any(edge.dest.name == known.name for edge in [*world.edges.values(), *world.past_edges])
-    if fed or known.name == "dead":
-        # Copies have meta of their own.
-        return
-    for cursor in {0, draw.randrange(known.head + 2), max(known.head - 1, 0)}:
-        _verify_read(topic, world.engine, cursor)
-
-
-def readable(world: World) -> list[int]:
-    """The snapshots that can be read from end to end."""
-    found = []
-    for number in snapshot.numbers(world.disk, f"{ROOT}/snap"):
-        try:
-            snapshot.read(world.disk, f"{ROOT}/snap", number)
-        except (TopicsError, OSError):
-            continue
-        found.append(number)
-    return found
-
-
-def two_snapshots(world: World) -> None:
-    """Once a start has met a damaged snapshot, the next one taken makes two good ones again."""
-    if world.is_spoil_met and world.engine.core.snapshot_number > world.spoilt_at:
-        found = readable(world)
-        require(len(found) >= 2, f"of the snapshots only {found} can be read")
-
-
-def steps_taken(world: World) -> int:
-    return sum(router.ahead.step for router in world.engine.core.routers.by_name.values())
-
-
-def waited_for(world: World, before: int) -> None:
-    """What one client asks for does not wait until the routers of others have caught up."""
-    steps = steps_taken(world) - before
-    require(steps <= STEPS_MAX, f"a router's PUT forwarded {steps} pieces of others")
-
-
-# -- starting again ------------------------------------------------------------------------------
 
 
 def restart(world: World, draw: random.Random) -> None:
@@ -158,7 +35,7 @@ def restart(world: World, draw: random.Random) -> None:
     if draw.random() < 0.3:
         for known in list(world.by_epoch.values()):
             if world.instance(known.name) is known and not world.is_poisoned:
-                tombstones(world, known, draw)
+                looks.tombstones(world, known, draw)
 
 
 def start(world: World) -> None:
@@ -222,29 +99,15 @@ def start_badly(world: World, draw: random.Random) -> bool:
 
 
 def _start(world: World, planned: Fault | None) -> bool:
-    from topics.testing import FaultFs, Lateness, MonitorFs
-    from topics.engine.engine import Engine
-
-    world.faults = FaultFs(world.disk, planned)
-    world.monitor = MonitorFs(world.faults, assume_durable=world.ending != "kill")
-    world.late = Lateness(world.faults)
     disk = world.disk
     try:
-        world.engine = Engine.open(
-            ROOT, clock=world.clock, fs=world.monitor, settings=world.mood.settings
-        )
+        world.open(planned)
     except (DiskCrashed, TopicsError, OSError, MemoryError) as error:
         world.tallies["refused_starts"] += 1
         world.log.append(f"  start failed: {error!r}")
         if not isinstance(error, DiskCrashed):
             require(not disk.open_paths(), f"a failed start leaves open: {disk.open_paths()}")
         return False
-    world.late.attach(world.engine)
-    world.faults.fault = None
-    world.is_poisoned = False
-    world.is_faulty = False
-    world.faulty_places = set()
-    world.memory.fired = 0
     return True
 
 
@@ -267,7 +130,7 @@ def judge(world: World) -> None:
                 del world.by_epoch[known.epoch]
     _judge_routers(world)
     world.ending = "clean"
-    look(world)
+    looks.look(world)
     for known in world.by_epoch.values():
         _adopt(world, known)
 
@@ -385,75 +248,3 @@ def _judge_routers(world: World) -> None:
             assert source is not None
             assert dest is not None
             edge.source, edge.dest, edge.is_doubtful = source, dest, True
-
-
-# -- routers -------------------------------------------------------------------------------------
-
-
-def settle(world: World) -> None:
-    """Routers finish what they can; then their copies are the fold of their sources."""
-    world.faults.fault = None
-    world.memory.fails_at = None
-    engine = world.engine
-    for _ in range(ROUNDS_MAX):
-        world.quiesce()
-        if world.is_poisoned:
-            return
-        more = world.call(engine.forward)
-        world.clock.advance(60)
-        world.call(lambda: engine.maintain(0))
-        behind = [
-            router for router in engine.core.routers.by_name.values()
-            if router.place.cursor < router.source.head
-        ]  # fmt: skip
-        if not behind and not more:
-            break
-        if all(router.blocked for router in behind):
-            world.clock.advance(1100)
-    world.quiesce()
-    look(world)
-    for name, router in engine.core.routers.by_name.items():
-        edge = world.edges.get(name)
-        require(edge is not None, f"nobody made router {name}")
-        if router.blocked:
-            config = router.dest.config
-            full = config.discard == "reject" and (config.cap_records or config.cap_bytes)
-            require(bool(full), f"{name} is blocked by {router.blocked}")
-        else:
-            at, head = router.place.cursor, router.source.head
-            require(at == head, f"{name} stands at {at} of {head}")
-        assert edge is not None
-        if not edge.is_doubtful:
-            fold(world, edge, router.place.cursor)
-
-
-def fold(world: World, edge: Edge, cursor: int) -> None:
-    """In source order, each once; what is missing was deleted, or its place is accounted for."""
-    source, dest = edge.source, edge.dest
-    place = {n: seq for seq, (n, _) in source.held.items()}
-    copies = [
-        (seq, place[n])
-        for seq in dest.live()
-        for n, _ in [dest.held[seq]]
-        if seq > edge.dest_start and n in place and seq not in dest.written
-    ]
-    order = [made for _, made in copies if made > edge.start]
-    if not dest.may_repeat:
-        require(order == sorted(set(order)), f"{edge.name}: copies in the order {order}")
-    require(all(made <= cursor for made in order), f"{edge.name}: ahead of its cursor: {order}")
-    seen = {n for n, _ in dest.held.values()}
-    missing = [
-        seq
-        for seq in range(edge.start + 1, cursor + 1)
-        if source.states[seq - 1] != "deleted"
-        and (seq not in source.held or source.held[seq][0] not in seen)
-    ]
-    unknown = [
-        seq
-        for seq in range(edge.dest_start + 1, dest.head + 1)
-        if seq not in dest.held or (seq not in dest.written and dest.held[seq][0] not in place)
-    ]
-    require(
-        len(missing) <= len(unknown),
-        f"{edge.name}: {missing} were skipped, {len(unknown)} seqs of {dest.name} are unaccounted",
-    )
