@@ -98,7 +98,7 @@ class Instance:
     claimed: set[int] = field(default_factory=set)
     leases: dict[int, int] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
-    # Whether something of it was under way when its process ended.
+    # Whether anything may have happened to it since it was last seen.
     was_busy: bool = False
     # Whether records may legally stand in it twice: a router began again in front of its place.
     may_repeat: bool = False

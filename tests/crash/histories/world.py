@@ -111,7 +111,7 @@ class World:
         self.tallies[{"clean": "clean_stops", "kill": "kills", "crash": "crashes"}[ending]] += 1
         fed = {edge.dest for edge in [*self.edges.values(), *self.past_edges]}
         for known in self.by_epoch.values():
-            known.was_busy = known in fed or any(o.epoch == known.epoch for o in self.open_asks)
+            known.was_busy |= known in fed or any(o.outcome in ("", "unknown") for o in known.asked)
         if ending == "clean":
             self._stop()
         running = self.engine._maintenance._running
@@ -298,6 +298,7 @@ class World:
         if known is not None:
             asked.epoch = known.epoch
             known.asked.append(asked)
+            known.was_busy = True
             if asked.kind in ("delete", "ack"):
                 known.removals.append(asked)
             known.is_dropping |= asked.kind == "drop"
@@ -328,6 +329,7 @@ class World:
         require(len(states) == topic.head, f"{known.name}: {len(states)} of {topic.head} explained")
         sight = Sight(known, ending, self.clock.wall_ms(), self.born)
         sight.states(states, topic.floor, topic.evict_floor)
+        known.was_busy = False
         if known.classes() == {"fsync"}:
             # What is seen is durable.
             known.durable_upto = known.head
