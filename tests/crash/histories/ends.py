@@ -49,7 +49,7 @@ def damage_whole(world: World, draw: random.Random) -> None:
         return
     where = f"{path.rpartition('.')[2]} file {how}"
     there = {topic.name: topic for topic in engine.core.by_name.values()}
-    for known in world.by_epoch.values():
+    for known in [k for k in world.by_epoch.values() if world.instance(k.name) is k]:
         topic = there.get(known.name)
         require(topic is not None, f"{where}: topic {known.name} is gone in silence")
         assert topic is not None

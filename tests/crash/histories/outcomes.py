@@ -41,6 +41,12 @@ def refuse(world: World, asked: Asked) -> None:
     known = world.by_epoch.get(asked.epoch)
     if known is not None and asked.kind == "drop":
         known.is_dropping = False
+    for edge in [edge for edge in world.edges.values() if edge.asked is asked]:
+        del world.edges[edge.name]
+    for edge in [edge for edge in world.past_edges if edge.ended is asked]:
+        world.past_edges.remove(edge)
+        edge.ended = None
+        world.edges.setdefault(edge.name, edge)
 
 
 def acknowledge(world: World, asked: Asked, result: Any) -> None:
@@ -96,6 +102,9 @@ def written(world: World, known: Instance, asked: Asked, result: Any) -> None:
 
 
 def key_stands(known: Instance, key: tuple[int, int, int]) -> bool:
+    """Whether a key is remembered: it goes with records that were never in the log."""
+    if known.was_ephemeral:
+        return known.states[key[0] - 1 : key[1]] == ["live"] * (key[1] - key[0] + 1)
     return all(
         seq > known.head or known.states[seq - 1] not in ("crash", "restart", "corruption")
         for seq in range(key[0], key[1] + 1)

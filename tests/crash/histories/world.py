@@ -330,6 +330,7 @@ class World:
         sight = Sight(known, ending, self.clock.wall_ms(), self.born)
         sight.states(states, topic.floor, topic.evict_floor)
         known.was_busy = False
+        known.was_ephemeral |= "ephemeral" in known.classes()
         if known.classes() == {"fsync"}:
             # What is seen is durable.
             known.durable_upto = known.head
