@@ -28,6 +28,7 @@ LENGTHS = (8, 15, 25, 40)
 
 @dataclass
 class Mood:
+    theme: str
     settings: Settings
     weights: dict[str, float]
     length: int
@@ -59,7 +60,8 @@ def mood_of(seed: int) -> Mood:
     draw = random.Random(f"mood {seed}")
     mood = _mixture(draw)
     if draw.random() < 0.5:
-        THEMES[draw.choice(sorted(THEMES))](mood, draw)
+        mood.theme = draw.choice(sorted(THEMES))
+        THEMES[mood.theme](mood, draw)
     some = draw.sample(NAMES, draw.choice((1, 2, 5, 5)))
     mood.names = "".join(sorted({*some, *(name for edge in mood.edges for name in edge)}))
     return mood
@@ -73,6 +75,7 @@ def _mixture(draw: random.Random) -> Mood:
         weights.update(dict.fromkeys(BAD_LUCK, 0.0))
     every = ("fsync", "disk", "memory", "ephemeral")
     return Mood(
+        theme="",
         settings=_settings(draw),
         weights=weights,
         length=draw.choice(LENGTHS),
