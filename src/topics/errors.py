@@ -20,8 +20,10 @@
     ├── Closed                  503 shutting_down
     ├── OutcomeUnknown          503 outcome_unknown
     ├── DiskFull                507 disk_full
+    │   └── Overloaded          503 overloaded
     └── StorageError            500 internal
-        ├── CorruptData         bytes on disk that fail their checksum below the synced mark
+        ├── CorruptData         500 corrupt_data: stored bytes that fail their checksum
+        ├── Unreadable          503 unreadable: the disk failed a read
         ├── DirectoryLocked     another process owns the data directory
         ├── FormatMismatch      the directory was written by another format version
         ├── StoreUnreachable    503 store_unreachable: the cold store does not answer
@@ -135,12 +137,29 @@ class DiskFull(TopicsError):
     status = 507
 
 
+class Overloaded(DiskFull):
+    """No room in the process instead of on the disk. Nothing was done, and it may be repeated."""
+
+    code = "overloaded"
+    status = 503
+
+
 class StorageError(TopicsError):
     pass
 
 
 class CorruptData(StorageError):
-    pass
+    """Stored bytes are not what was written. They are never served, and reading again is no help:
+    `topics check` says what is affected, `topics repair` makes an explicit loss of it."""
+
+    code = "corrupt_data"
+
+
+class Unreadable(StorageError):
+    """The disk failed a read of sealed records. Nothing was changed; it may work again."""
+
+    code = "unreadable"
+    status = 503
 
 
 class DirectoryLocked(StorageError):

@@ -14,8 +14,41 @@ from topics.errors import InvalidRequest
 
 KIB = 1024
 MIB = 1024 * KIB
-# Without these nothing could be written or read; 0 does not mean unlimited.
-AT_LEAST_ONE = ("max_batch_records", "max_record_bytes", "max_body_bytes", "max_limit", "max_claim")
+# Without these nothing could be written or read, or checkpoints would never end; 0 does not mean
+# unlimited.
+AT_LEAST_ONE = (
+    "max_batch_records", "max_record_bytes", "max_body_bytes", "max_limit", "max_claim",
+    "seal_bytes", "seal_records", "segment_bytes", "block_bytes",
+)  # fmt: skip
+
+# What the fields hold in which values end (docs/formats.md). A larger one would be found out when
+# the first frame of that size is put together, by a client.
+U16_MAX = 2**16 - 1
+U32_MAX = 2**32 - 1
+# What a record has around its data and meta, without its node; each byte of that may be escaped.
+RECORD_EXTRA_BYTES = 128
+NODE_ESCAPED = 6
+# A job in a frame of leases: its seq, its number, its deliveries.
+LEASE_BYTES = 24
+# A key in a snapshot: its digest, seq, count, time.
+KEY_BYTES = 48
+# Timers count no further; nobody waits for longer.
+MS_MAX = 10 * 365 * 24 * 3600 * 1000
+I64_MAX = 2**63 - 1
+AT_MOST = {
+    "max_batch_records": U16_MAX,
+    # The largest number stands for none.
+    "max_tag_bytes": U16_MAX - 1,
+    "max_node_bytes": U16_MAX - 1,
+    "max_claim": U32_MAX // LEASE_BYTES,
+    "max_idempotency_keys": U32_MAX // KEY_BYTES,
+    "max_record_bytes": U32_MAX // 2,
+    # A group has dozens of them when a class changes.
+    "block_bytes": 64 * MIB,
+    # A start reads one at a time as a whole.
+    "wal_file_bytes": 4096 * MIB,
+    "wal_shards": 64,
+}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,16 +110,45 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
 
 
 def check(settings: Settings) -> Settings:
-    """Raises InvalidRequest for a value that no engine could run with."""
+    """Raises InvalidRequest, by name, for what no engine could run with or no file could hold."""
     for field in msgspec.structs.fields(Settings):
-        value = getattr(settings, field.name)
-        if isinstance(value, int) and value < 0:
-            raise InvalidRequest(f"{field.name} is negative: {value}", setting=field.name)
+        name, value = field.name, getattr(settings, field.name)
+        if isinstance(value, int):
+            check_number(name, value, is_ms=name.endswith("_ms"), maximum=AT_MOST.get(name))
     for name in AT_LEAST_ONE:
         if getattr(settings, name) < 1:
-            raise InvalidRequest(f"{name} must be at least 1", setting=name)
-    if not 1 <= settings.wal_shards <= 64:
-        raise InvalidRequest("wal_shards must be from 1 to 64", setting="wal_shards")
+            raise _refused(name, "must be at least 1")
+    if settings.wal_shards < 1:
+        raise _refused("wal_shards", "must be from 1 to 64")
     if settings.wal_file_bytes < 16 * KIB:
-        raise InvalidRequest("wal_file_bytes must be at least 16384", setting="wal_file_bytes")
+        raise _refused("wal_file_bytes", "must be at least 16384")
+    if settings.wal_reserve_bytes > settings.wal_file_bytes // 2:
+        # Each write would begin a file of its own.
+        raise _refused(
+            "wal_reserve_bytes",
+            f"is {settings.wal_reserve_bytes}, more than half of TOPICS_WAL_FILE_BYTES, which is "
+            f"{settings.wal_file_bytes}: lower the one or raise the other",
+        )
+    extra_bytes = RECORD_EXTRA_BYTES + NODE_ESCAPED * settings.max_node_bytes
+    frame_bytes = settings.max_body_bytes + settings.max_batch_records * extra_bytes
+    if frame_bytes > U32_MAX:
+        raise _refused(
+            "max_body_bytes",
+            f"is {settings.max_body_bytes}: with TOPICS_MAX_BATCH_RECORDS of "
+            f"{settings.max_batch_records} and TOPICS_MAX_NODE_BYTES of {settings.max_node_bytes} "
+            f"one write could take {frame_bytes} bytes in the log, which holds {U32_MAX} of one",
+        )
     return settings
+
+
+def check_number(name: str, value: int, *, is_ms: bool, maximum: int | None = None) -> None:
+    """Raises InvalidRequest, by name, for a number that no part of the program could count to."""
+    if value < 0:
+        raise _refused(name, f"is negative: {value}")
+    most = (MS_MAX if is_ms else I64_MAX) if maximum is None else maximum
+    if value > most:
+        raise _refused(name, f"is {value}; it must be at most {most}")
+
+
+def _refused(name: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"TOPICS_{name.upper()} {why}", setting=name)

@@ -29,10 +29,17 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "acknowledge before the sync", "engine/commit.py",
-        "            if op.gated:\n                lane.waiting.append((end, op))",
-        "            if op.gated:\n                op.topic.gated -= not op.aside\n"
-        "                _apply(op)\n            elif op.gated:\n"
-        "                lane.waiting.append((end, op))",
+        "                if op.gated:\n                    lane.waiting.append((end, op))",
+        "                if op.gated:\n                    op.topic.gated -= not op.aside\n"
+        "                    self._apply(op)\n                elif op.gated:\n"
+        "                    lane.waiting.append((end, op))",
+    ),
+    Mutant(
+        "MARKS entered before the sync", "storage/wal.py",
+        "            for wal_file in files:\n                wal_file.file.sync()\n"
+        "            self.marks.enter(self.index, upto, lsn)\n",
+        "            self.marks.enter(self.index, upto, lsn)\n"
+        "            for wal_file in files:\n                wal_file.file.sync()\n",
     ),
     Mutant(
         "log file without a directory sync", "storage/wal.py",
@@ -54,9 +61,9 @@ MUTANTS = (
     ),
     Mutant(
         "hot segment unlinked before its cold table stands", "engine/relocation.py",
-        "    cold.write(data.fs, data.segments, held.info, flags)\n",
+        "    cold.write(data.fs, data.segments, held.info, flags, spans)\n",
         "    data.fs.unlink(path)\n    data.fs.sync_dir(data.segments)\n"
-        "    cold.write(data.fs, data.segments, held.info, flags)\n"
+        "    cold.write(data.fs, data.segments, held.info, flags, spans)\n"
         "    data.fs.open(path, create=True).close()\n",
         is_quick=False, first="relocation",
     ),
@@ -67,11 +74,11 @@ MUTANTS = (
     ),
     Mutant(
         "delete not logged", "engine/deletes.py",
-        'if topic.durability == "ephemeral":', 'if topic.durability != "memory":',
+        'if self.topic.durability == "ephemeral" or', 'if self.topic.durability != "memory" or',
     ),
     Mutant(
         "delete acknowledged before it is durable", "engine/deletes.py",
-        'gated=topic.durability != "memory"', "gated=False",
+        'frames.DELETE, topic.durability != "memory", ticket', "frames.DELETE, False, ticket",
         first="delete_before_seal",
     ),
     Mutant(
@@ -112,7 +119,7 @@ MUTANTS = (
     ),
     Mutant(
         "delete flags not written before the log is trimmed", "engine/checkpoint.py",
-        "        if segment.unflagged:\n", "        if segment.unflagged and False:\n",
+        "        yield from write_flags(core, segment)\n", "        yield\n",
         is_quick=False, first="delete_after_seal",
     ),
     Mutant(
@@ -248,7 +255,7 @@ MUTANTS = (
     ),
     Mutant(
         "router's place not replayed", "engine/rederive.py",
-        "        known.place = frame.place\n", "        pass\n",
+        "        known.place = place\n", "        pass\n",
         area="router", first="appends",
     ),
     Mutant(
@@ -260,6 +267,35 @@ MUTANTS = (
         "copies made again under other seqs", "engine/rederive.py",
         "        low += max(dest.head + 1 - first, 0)\n", "",
         is_quick=False, area="router", first="checkpoints",
+    ),
+    Mutant(
+        "only the end of a map looked for", "engine/rederive.py",
+        "        while state == LIVE and low <= high:\n",
+        "        low = runs[-1][2]\n        while state == LIVE and low <= high:\n",
+        area="chain",
+    ),
+    Mutant(
+        "frames of a topic lost with its name", "engine/replay.py",
+        "            self.succeeded.add(min(other.id, topic.id))\n",
+        "            core.leave(min(other, topic, key=lambda each: each.id))\n",
+        area="chain",
+    ),
+    Mutant(
+        "copies left to what a checkpoint passes over", "engine/forwarding.py",
+        " or core.is_sealing or", " or", is_quick=False, area="chain",
+    ),
+    Mutant(
+        "router that was moved is back", "engine/rederive.py",
+        "in sorted(routers.recovered.items())}",
+        "in sorted(routers.recovered.items()) if frame.id not in routers.ended}",
+        is_quick=False, area="chain",
+    ),
+    Mutant(
+        "changed router waits for ever", "engine/planning.py",
+        "    if stamp is None or router.ahead.cursor >= router.known_upto:\n        return True\n",
+        "    if stamp is None or router.ahead.cursor >= router.known_upto:\n"
+        "        return router.ahead.cursor >= router.known_upto\n",
+        area="chain",
     ),
 )  # fmt: skip
 

@@ -111,6 +111,11 @@ class RouterRun:
         self.engine.delete_topic(topic)
         self.note()
 
+    def forward(self) -> None:
+        """One turn for each router."""
+        self.engine.forward()
+        self.note()
+
     def settle(self) -> None:
         while self.engine.forward():
             self.note()

@@ -13,6 +13,7 @@ from tests.crash.harness import Sweep, deterministic
 from tests.crash.queue_histories import random_history
 from tests.crash.queue_sweep import QueueSweep
 from tests.crash.router_harness import RouterSweep
+from tests.crash.router_histories import random_history as chain_history
 from tests.crash.test_corruption import check_fallback
 from tests.crash.test_io_errors import cases, check_after, run_with
 from tests.crash.test_queue_crashes import WORKFLOWS as QUEUE_WORKFLOWS
@@ -87,7 +88,21 @@ def search_routers(seconds: float, first: str) -> str | None:
     return None
 
 
-SEARCHES = {"log": search, "queue": search_queues, "router": search_routers}
+def search_chains(seconds: float, _first: str) -> str | None:
+    stop = time.monotonic() + seconds
+    seed = 0
+    while time.monotonic() < stop:
+        try:
+            chain_history(seed)
+        except (Exception, OrderViolation) as error:
+            return f"seed {seed}: {type(error).__name__}: {error}"
+        seed += 1
+    return None
+
+
+SEARCHES = {
+    "log": search, "queue": search_queues, "router": search_routers, "chain": search_chains,
+}  # fmt: skip
 
 if __name__ == "__main__":
     found = SEARCHES[sys.argv[2]](float(sys.argv[1]), sys.argv[3])

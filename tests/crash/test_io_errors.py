@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.crash.harness import LOSE_ALL, SETTINGS, Run, check_image, deterministic
@@ -30,6 +31,9 @@ OPERATIONS = (
     "pwrite", "sync", "sync_dir", "create", "open", "allocate", "truncate", "rename", "unlink",
     "pread", "listdir",
 )  # fmt: skip
+ENDINGS: tuple[Ending, ...] = ("clean", "kill", "crash")
+# Room for a large group and a small one in a file.
+WIDE = msgspec.structs.replace(SETTINGS, wal_file_bytes=65536)
 SYNC_EFFECTS = ("dropped", "persisted", "cached", "ignored")
 
 
@@ -232,14 +236,72 @@ def test_a_full_disk_rejects_reads_go_on_and_writes_resume() -> None:
         run.reopen("crash")
 
 
-def test_a_full_disk_refuses_to_start_with_a_typed_error() -> None:
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_start_on_a_full_disk_reads_deletes_and_writes_again_with_room(ending: Ending) -> None:
+    """What earlier generations had allocated and did not use is room enough to begin."""
+    with deterministic(1):
+        run = Run(settings=WIDE)
+        run.put("a", durability="fsync")
+        run.append("a", 3)
+        run.disk.capacity_bytes = run.disk.used_bytes()
+        for _ in range(5):
+            run.reopen(ending)
+            run.delete("a", before=2)
+        assert run.disk.used_bytes() <= run.disk.capacity_bytes
+        error = run.do(Operation("append", "a", run.records(1, size=60_000)))
+        assert isinstance(error, DiskFull)
+        run.disk.capacity_bytes = None
+        run.append("a", 3, size=20_000)
+        run.reopen(ending)
+
+
+def test_a_disk_without_any_room_refuses_to_start_with_a_typed_error() -> None:
     with deterministic(1):
         run = Run()
         run.put("a", durability="fsync")
         run.append("a", 3)
         disk = run.disk.crash(LOSE_ALL)
-        disk.capacity_bytes = disk.used_bytes()
+        disk.capacity_bytes = 0
         with pytest.raises(DiskFull):
             Engine.open("/data", clock=FakeClock(), fs=MonitorFs(disk), settings=SETTINGS)
         disk.capacity_bytes = None
         check_image(disk, run.model, "crash", run.clock.wall_ms(), SETTINGS)
+
+
+def test_starts_that_are_cut_short_add_nothing_to_the_disk() -> None:
+    """A generation that never became ready makes room for the next one."""
+    with deterministic(1):
+        run = Run()
+        run.put("a", durability="fsync")
+        run.append("a", 3)
+        disk, used = run.disk.kill(), set()
+        for turn in range(6):
+            faulty = FaultFs(disk, Fault("pwrite", path_contains=".wal", nth=3))
+            with pytest.raises(TopicsError):
+                Engine.open("/data", clock=FakeClock(), fs=faulty, settings=SETTINGS)
+            disk = disk.kill()
+            if turn:
+                used.add((disk.used_bytes(), *sorted(disk.files())))
+        assert len(used) == 1
+        check_image(disk, run.model, "kill", run.clock.wall_ms(), SETTINGS)
+
+
+def test_what_is_left_of_a_group_without_room_is_neither_a_group_nor_damage() -> None:
+    """Wherever the device was full inside of it, and whatever the log goes on with."""
+    for short in (0, 1, 512, 1000, 4096, 8192):
+        for ending in ENDINGS:
+            with deterministic(1):
+                run = Run(wrap=FaultFs, settings=WIDE)
+                run.put("a", durability="fsync")
+                run.append("a", 1)
+                faults = run.monitor.inner
+                fault = Fault("pwrite", path_contains=".wal", errno=errno.ENOSPC, short_bytes=short)
+                faults.fault = fault
+                large = Operation("append", "a", run.records(3, size=3000))
+                assert isinstance(run.do(large), DiskFull)
+                faults.fault = None
+                run.append("a", 1)
+                run.append("a", 6, size=9000)
+                run.checkpoint()
+                run.append("a", 1)
+                run.reopen(ending)

@@ -17,9 +17,10 @@ import pytest
 
 from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, deterministic
 from topics.engine import invariants
-from topics.engine.commit import Syncer, Ticket
+from topics.engine.commit import Ticket
 from topics.engine.engine import Engine
 from topics.engine.queue_values import Claimant, lease_id
+from topics.engine.syncing import Syncer
 from topics.engine.write import request_of
 from topics.errors import DiskFull
 from topics.storage.wal import Shard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -9,11 +10,13 @@ import pytest
 
 from tests.crash.harness import SETTINGS
 from tests.crash.router_harness import RouterRun, RouterSweep
+from tests.crash.router_histories import random_history
 from topics.settings import Settings
 from topics.testing import CrashPlan
 
 PLANS = {plan.name: plan for plan in CrashPlan.standard()}
 QUICK = ("lose-all", "keep-all", "prefix", "odd-sectors")
+HISTORIES = 60
 SLICED = msgspec.structs.replace(SETTINGS, seal_records=6)
 
 
@@ -112,6 +115,26 @@ def sliced_disk(run: RouterRun) -> None:
     run.settle()
 
 
+def chain(run: RouterRun) -> None:
+    """Four topics in two shards, written in the middle, one of them made again under its name."""
+    run.put("b", durability="fsync")
+    run.put("d", durability="fsync")
+    for source, dest in ("ab", "bc", "cd"):
+        run.route(source, dest)
+    for turn in range(3):
+        run.write("a", 2)
+        run.forward()
+        run.write("b", 1)
+        run.write("c", 1)
+        run.settle()
+        if turn == 1:
+            run.checkpoint()
+    run.drop("c")
+    run.put("c", durability="fsync")
+    run.write("c", 2)
+    run.settle()
+
+
 def changes(run: RouterRun) -> None:
     run.put("b", durability="fsync")
     run.route("a", "b")
@@ -132,6 +155,7 @@ WORKFLOWS: dict[str, tuple[Callable[[RouterRun], None], Settings]] = {
     "dropped_source": (dropped_source, SETTINGS),
     "sliced": (sliced, SLICED),
     "sliced_disk": (sliced_disk, SLICED),
+    "chain": (chain, SETTINGS),
     "changes": (changes, SETTINGS),
 }
 
@@ -143,6 +167,36 @@ def test_a_crash_anywhere_keeps_routers_true(name: str, tally: Callable[..., Non
     sweep = RouterSweep([PLANS[plan] for plan in QUICK], every=2)
     sweep.run(workflow, settings)
     tally(workflows=1, crash_points=sweep.points, recoveries=sweep.checks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_random_chains_of_routers_keep_every_promise(
+    block: int, tally: Callable[..., None]
+) -> None:
+    """Every directory opens; copies are the fold of their source; what is missing is told."""
+    for seed in range(block * HISTORIES, (block + 1) * HISTORIES):
+        run_seed(seed)
+    tally(router_histories=HISTORIES)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(0)
+def test_many_random_chains_of_routers_keep_every_promise(
+    deadline: float, tally: Callable[..., None]
+) -> None:
+    seed = first = 1_000_000
+    while time.monotonic() < deadline:
+        run_seed(seed)
+        seed += 1
+    tally(router_histories=seed - first)
+
+
+def run_seed(seed: int) -> None:
+    try:
+        random_history(seed)
+    except Exception as error:
+        pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
 
 
 @pytest.mark.full

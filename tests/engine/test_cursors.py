@@ -284,7 +284,7 @@ def test_a_snapshot_between_two_puts_keeps_the_later(world: World, how: Ending) 
 
 def test_cursors_alone_do_not_let_the_log_grow() -> None:
     """Readers that only note where they are cause checkpoints, which trim what they wrote."""
-    world = World(seal_bytes=100 * KIB)
+    world = World(seal_bytes=40 * KIB)
     world.fill("t", 5)
     sizes = []
     for n in range(1500):

@@ -352,3 +352,21 @@ def test_a_delete_stays_silent_when_its_segment_goes_during_a_checkpoint(slices:
     world.restart("kill")
     assert world.look("t") == before
     assert explained(world.engine, "t")[0] == (1, 1, "deleted")
+
+
+@pytest.mark.parametrize("how", ["topic", "records", "some"])
+def test_what_was_removed_takes_no_room_among_the_records_in_memory(how: str) -> None:
+    """Sealed records stay in memory up to a bound; deleted ones neither count nor stay."""
+    world = World(block_bytes=512, resident_bytes=1 << 20)
+    for name in ("a", "b"):
+        for n in range(20):
+            world.engine.append(name, [{"data": "x" * 100, "tag": str(n % 2)}])
+    world.engine.checkpoint()
+    segments = world.engine.core.segments
+    full = segments.resident_bytes
+    if how == "topic":
+        world.engine.delete_topic("a")
+    else:
+        world.engine.delete("a", before_seq=21 if how == "records" else 11)
+    kept = [b for t in world.engine.core.by_id.values() for b in t.blocks if b.columns is not None]
+    assert segments.resident_bytes == sum(block.size for block in kept) < full

@@ -7,18 +7,25 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.support.engines import PATH, World, tagged
 from topics.engine.engine import Engine
-from topics.errors import CorruptData, DirectoryLocked, FormatMismatch, StorageError
+from topics.errors import (
+    CorruptData,
+    DirectoryLocked,
+    FormatMismatch,
+    StorageError,
+    TopicsError,
+)
 from topics.settings import KIB, Settings
 from topics.storage.fs import join, write_atomically
-from topics.testing import FakeDisk
+from topics.testing import FakeDisk, Fault, FaultFs, MonitorFs
 
-QUIET = Settings(wal_file_bytes=64 * KIB, threads=False)
+QUIET = Settings(wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB, threads=False)
 
 
 def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
@@ -174,3 +181,20 @@ def test_a_directory_can_be_opened_again_and_again() -> None:
     for _ in range(5):
         world.restart("clean")
     assert world.look("t") == before
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+def test_a_start_that_fails_leaves_no_thread_and_no_file_open(nth: int) -> None:
+    """Wherever it fails: whoever tries again is not short of descriptors some day."""
+    disk = FakeDisk()
+    Engine.open(PATH, fs=disk, settings=QUIET).close()
+    threads = set(threading.enumerate())
+    faults = FaultFs(disk, Fault("sync", nth=nth))
+    monitor = MonitorFs(faults)
+    try:
+        Engine.open(PATH, fs=monitor, settings=Settings(wal_file_bytes=64 * KIB)).close()
+    except TopicsError:
+        assert faults.fault is not None
+        assert faults.fault.fired
+    monitor.assert_no_leaks()
+    assert set(threading.enumerate()) == threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from itertools import permutations
 
@@ -19,7 +20,7 @@ from tests.support.engines import (
     seqs,
     tagged,
 )
-from topics.engine.commit import Syncer
+from topics.engine.syncing import Syncer
 from topics.engine.write import request_of
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
@@ -102,18 +103,36 @@ def test_an_idle_disk_topic_raises_no_alarm_after_a_crash(world: World) -> None:
     assert (look.head, look.seqs, look.tombstones) == (3, (1, 2, 3), ())
 
 
-def test_a_deleted_or_capped_disk_topic_does_not_come_back_after_a_crash(world: World) -> None:
-    """Floors that a reader has seen do not regress, although the tail is lost."""
-    world.engine.put_topic("t", {"durability": "disk", "cap_records": 5})
-    world.fill("t", 5)
-    world.engine.sync()
-    world.fill("t", 3)
-    before = world.engine.state("t")
-    assert before.earliest_seq == 4
+@pytest.mark.parametrize("discard", ["old", "reject"])
+@pytest.mark.parametrize("cap", [{"cap_records": 100}, {"cap_bytes": 6_000}])
+def test_what_was_durable_and_within_the_cap_is_there_after_a_crash(
+    world: World, cap: dict[str, int], discard: str
+) -> None:
+    """The seqs that a crash may have taken are many, and take no room: they push nothing out."""
+    world.engine.put_topic("t", {"durability": "disk", "discard": discard, **cap})
+    for _ in range(3):
+        world.engine.append("t", [{"data": 0}] * 30)
+        world.engine.sync()
+    before = world.look("t")
+    assert before.count == 90
     world.restart("crash")
-    after = world.engine.state("t")
-    assert after.earliest_seq >= before.earliest_seq
-    assert after.evict_floor >= before.evict_floor
+    after = world.look("t")
+    assert after.seqs == before.seqs
+    assert after.ranges == ((1, 90, "live"), (91, after.head, "crash"))
+    assert after.head > 100
+
+
+def test_a_crash_gives_back_no_more_than_the_lost_records_had_pushed_out(world: World) -> None:
+    """What is lost with the machine has pushed nothing out; what was pushed out before stays so."""
+    world.engine.put_topic("t", {"durability": "disk", "cap_records": 5})
+    world.fill("t", 7)
+    world.engine.sync()
+    world.fill("t", 2)
+    assert world.look("t").seqs == (5, 6, 7, 8, 9)
+    world.restart("crash")
+    after = world.look("t")
+    assert after.seqs == (3, 4, 5, 6, 7)
+    assert after.ranges == ((1, 2, "evicted"), (3, 7, "live"), (8, after.head, "crash"))
 
 
 class Stubborn(Syncer):
@@ -151,6 +170,56 @@ def test_no_disk_write_is_acknowledged_above_a_durable_ceiling(
         if ticket.done:
             assert ticket.result.last_seq <= topic.ceiling_seq
     assert engine.state("d").head_seq <= topic.ceiling_seq
+
+
+class Stalling(Syncer):
+    """A disk whose syncs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Shard] = []
+
+    def kick(self, shard: Shard) -> None:
+        self.asked.append(shard)
+
+    def wait(self, shard: Shard, upto: Mark) -> None:
+        shard.sync()
+
+    def end(self) -> None:
+        for shard in self.asked:
+            shard.sync()
+        self.asked.clear()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_was_acknowledged_is_there_or_told_however_syncs_stall(seed: int) -> None:
+    """Ceilings that are raised, closed and stalled in any order bound every acknowledged seq."""
+    dice = random.Random(seed)
+    world = World(idle_close_ms=1000, sync_interval_ms=10**9, wal_shards=1)
+    engine, stalling = world.engine, Stalling()
+    engine.put_topic("t", {"durability": "disk"})
+    engine.core.syncer = engine.core.committer._syncer = stalling
+    tickets = []
+    for _ in range(60):
+        act = dice.choice(("write", "write", "idle", "end"))
+        if act == "write":
+            for _ in range(dice.choice((1, 20, 40))):
+                tickets.append(engine.submit_append("t", request_of([{"data": 0}])))
+                engine.flush()
+        elif act == "idle":
+            for _ in range(3):
+                world.clock.advance(600)
+                engine.maintain()
+        else:
+            stalling.end()
+            engine.poll()
+    acknowledged = [ticket.result.last_seq for ticket in tickets if ticket.done]
+    epoch = engine.state("t").epoch
+    world.restart("crash")
+    told = world.look("t").ranges
+    assert {state for _, _, state in told} <= {"live", "crash"}
+    assert max(acknowledged, default=0) <= told[-1][1]
+    assert world.engine.append("t", [{"data": 1}]).first_seq > max(acknowledged, default=0)
+    assert world.engine.state("t").epoch == epoch
 
 
 @pytest.mark.parametrize(("durability", "is_done"), [("memory", True), ("fsync", False)])

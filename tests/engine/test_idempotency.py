@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, seqs
+from topics.engine.checkpoint import take
+from topics.engine.idempotency import PART_KEYS
 from topics.engine.write import request_of
 from topics.errors import DiskFull, InvalidRequest, Throttled
 from topics.testing import FakeDisk
@@ -221,3 +223,27 @@ def test_a_retry_is_not_answered_with_a_write_that_failed() -> None:
     world.disk.capacity_bytes = None
     assert not world.engine.append("t", body, idempotency_key="k").deduped
     assert world.look("t").seqs == (1, 2)
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_keys_are_sealed_some_at_a_time_while_others_come_and_go(how: Ending) -> None:
+    """However many there are, no slice of a checkpoint takes them all; each is kept that stands."""
+    world = World()
+    world.engine.put_topic("t", {"durability": "fsync", "idempotency_window_ms": 1000})
+    for n in range(50):
+        write(world, key=f"old {n}", count=1)
+    world.clock.advance(500)
+    for n in range(3 * PART_KEYS):
+        world.engine.submit_append("t", request_of([{"data": n}], idempotency_key=f"key {n}"))
+    world.engine.sync()
+    world.clock.advance(501)
+    taking = take(world.engine.core)
+    for step, _ in enumerate(taking):
+        # The oldest leave their window, and new ones arrive, between any two slices.
+        assert not write(world, key=f"new {step}", count=1).deduped
+    assert step >= 3
+    world.restart(how)
+    keys = [f"key {n}" for n in (0, 1, PART_KEYS, 3 * PART_KEYS - 1)]
+    keys += [f"new {n}" for n in range(step)]
+    assert all(write(world, key=key, count=1).deduped for key in keys)
+    assert not write(world, key="old 7", count=1).deduped

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.engines import World
 from topics.engine.checkpoint import take
-from topics.engine.commit import Syncer
 from topics.engine.queue_values import Claimant
+from topics.engine.syncing import Syncer
 from topics.engine.write import request_of
 from topics.storage.wal import Shard
 

@@ -34,15 +34,15 @@ def test_the_table_is_as_good_as_the_formula() -> None:
 
 
 def test_a_manual_priority_overrides_and_age_is_added() -> None:
-    def at(config: TopicConfig, consumed: int | None = 0, waiting: int | None = None) -> int:
-        return effective(config, consumed_ms=consumed, now_ms=1000, waiting_since_ms=waiting)
+    def at(config: TopicConfig, consumed: int | None = 0, waited: int = 0) -> int:
+        return effective(config, consumed_ms=consumed, now_ms=1000, waited_ms=waited)
 
     assert at(TopicConfig(priority=0)) == 0
-    assert at(TopicConfig(priority=-1000), waiting=-9000) == 0
+    assert at(TopicConfig(priority=-1000), waited=10_000) == 0
     assert at(TopicConfig()) == recency_bonus(1000)
     assert at(TopicConfig(), consumed=None) == 0
     assert at(TopicConfig(auto_priority=False)) == 0
-    assert at(TopicConfig(), consumed=None, waiting=0) == 100
+    assert at(TopicConfig(), consumed=None, waited=1000) == 100
     assert age_boost(10**9) == 1000
 
 

@@ -117,6 +117,43 @@ def test_sealing_happens_by_itself(trigger: str) -> None:
     assert world.engine.state("t").count == 40
 
 
+def log_files(world: World) -> list[str]:
+    return [name for name in world.disk.files() if name.endswith(".wal")]
+
+
+@pytest.mark.parametrize("how", SURVIVABLE)
+def test_what_was_recovered_is_sealed_like_what_was_written(how: Ending) -> None:
+    """Restarts do not keep a checkpoint from coming, and it makes the log short again."""
+    world = World(seal_age_ms=1_000)
+    world.fill("t", 20)
+    for _ in range(5):
+        world.restart(how)
+    for _ in range(4):
+        world.clock.advance(1_100)
+        world.engine.maintain(1.0)
+        world.engine.maintain(1.0)
+    assert len(log_files(world)) <= 2 * world.settings.wal_shards
+    world.restart(how)
+    assert world.engine.state("t").count == 20
+
+
+@pytest.mark.parametrize("durability", ["fsync", "memory"])
+def test_a_process_that_ends_at_each_start_adds_nothing_to_the_disk(durability: str) -> None:
+    """However short its lives, the log is as long after many of them as after some."""
+    world = World()
+    world.engine.put_topic("t", {"durability": durability})
+    world.fill("t", 5)
+    longest = []
+    for _ in range(4):
+        sizes = []
+        for _ in range(40):
+            world.restart("kill")
+            sizes.append(len(log_files(world)))
+        longest.append(max(sizes))
+    assert longest[3] <= longest[1]
+    assert world.look("t").seqs == (1, 2, 3, 4, 5)
+
+
 def test_memory_topics_may_come_after_readiness(world: World) -> None:
     """An engine is ready without them, and a call that needs one brings it back first."""
     for name in ("m1", "m2", "m3", "m4"):

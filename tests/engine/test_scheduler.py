@@ -33,8 +33,8 @@ class Work:
         self.left = left
         self.paced_ms = 0
 
-    def priority(self, now_ms: int, waiting_since_ms: int) -> int:
-        return self.base + min((now_ms - waiting_since_ms) // 10, 1000)
+    def priority(self, wall_ms: int, waited_ms: int) -> int:
+        return self.base + min(waited_ms // 10, 1000)
 
     def serve(self, frames_max: int, bytes_max: int) -> Served:
         count = min(frames_max, self.left)
@@ -214,6 +214,21 @@ def test_what_has_priority_is_refused_last() -> None:
     press(pressure, ALL_REFUSED_FROM + 0.1)
     with pytest.raises(Throttled):
         pressure.refuse("write", 1000)
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000, 10**12])
+def test_a_jump_of_the_wall_clock_is_no_wait(bench: Bench, jump_ms: int) -> None:
+    """Nobody has waited longer because somebody has set the clock: no pressure, no other order."""
+    first, second = bench.work("a"), bench.work("b", base=500)
+    bench.scheduler.mark(first)
+    bench.clock.jump_wall(jump_ms)
+    bench.scheduler.mark(second)
+    bench.scheduler.tick()
+    assert bench.scheduler.waited_ms == 0
+    bench.clock.advance(30)
+    assert bench.scheduler.waited_ms == 30
+    bench.scheduler.turn()
+    assert bench.log == ["b", "a"]
 
 
 def test_low_bands_are_paced_and_told_so(bench: Bench) -> None:

@@ -166,9 +166,11 @@ def test_the_index_finds_each_seq_once(steps: list[tuple[str, Any]]) -> None:
         assert index.entries == sum(map(len, held.values()))
     for prefix in ("", "a", "a:", "b"):
         wanted = sorted(tag for tag in held if tag.startswith(prefix))
-        assert [(tag, index.exact(tag)) for tag in index.under(prefix)] == [
-            (tag, held[tag]) for tag in wanted
-        ]
+        found = [tag for tags in index.under((prefix, True)) for tag in tags]
+        assert sorted(tag for tag in found if index.exact(tag)) == wanted
+        assert all(index.exact(tag) == held[tag] for tag in wanted)
+        every = [seq for seqs in index.find((prefix, True)) for seq in seqs]
+        assert sorted(every) == sorted(seq for tag in wanted for seq in held[tag])
 
 
 def test_a_recreated_topic_has_no_old_tags(world: World) -> None:

@@ -221,7 +221,7 @@ class Inside:
         self._stop = asyncio.Event()
         self.app = App(self.config)
         limits = HttpLimits(body_bytes_max=self.config.settings.max_body_bytes)
-        self.server = HttpServer(self.app, limits=limits, request_type=Call)
+        self.server = HttpServer(self.app, judge=self.app.judge, limits=limits, request_type=Call)
         self.port = await self.server.listen("127.0.0.1", 0)
         self.app.start(self.server, self._steps(self.app))
         self._started.set()

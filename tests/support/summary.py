@@ -65,6 +65,20 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
             f"routers checked ({totals['soak_copies_again']} forwarded again where allowed), all "
             "as they were acknowledged"
         )
+    if totals["pipeline_lives"]:
+        yield (
+            f"pipelines: {totals['pipeline_lives']} starts after {totals['pipeline_kills']} kills "
+            f"and {totals['pipeline_stops']} stops, {totals['pipeline_store_failures']} calls that "
+            f"the store failed, {totals['pipeline_acks']} requests answered; "
+            f"{totals['pipeline_records']} records, {totals['pipeline_deleted']} deleted ones, "
+            f"{totals['pipeline_copies']} copies and {totals['pipeline_jobs']} jobs checked "
+            f"({totals['pipeline_rejected']} rejected by a full queue), all as they should be"
+        )
+    if totals["visits"] or totals["abuse_seconds"]:
+        yield (
+            f"visits: {totals['visits']} of every kind, and {totals['abuse_seconds']} s of abuse, "
+            "without a trace in memory"
+        )
     if totals["queue_kills"]:
         yield (
             f"killed queues: {totals['queue_kills']} kills among 50 workers, "

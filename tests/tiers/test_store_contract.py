@@ -13,7 +13,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from tests.support.s3 import S3Server
-from topics.errors import Poisoned, StorageError
+from topics.errors import StorageError, StoreUnreachable
 from topics.storage import objects
 from topics.storage.fs import OsFs
 from topics.storage.objects import ObjectStore
@@ -264,7 +264,7 @@ class TestDirectoryStore(StoreContract):
             store.put("2.seg", [b"x"])
         fs.failing_sync_dir = False
         for attempt in (lambda: store.put("3.seg", [b"x"]), lambda: store.delete("1.seg")):
-            with pytest.raises(Poisoned, match="injected"):
+            with pytest.raises(StoreUnreachable, match="injected"):
                 attempt()
         assert store.get_range("1.seg", 0, 10) == b"before"
 

@@ -127,7 +127,7 @@ def test_a_missing_generation_is_a_problem(tmp_path: Path) -> None:
     for path in tmp_path.glob("wal/00000002-*"):
         path.unlink()
     assert kinds(checked(tmp_path)) == {"log_missing"}
-    with pytest.raises(Exception, match="generation 2 of the log is missing"):
+    with pytest.raises(Exception, match="in generation 2 is missing"):
         Engine.open(str(tmp_path), settings=SMALL)
 
 

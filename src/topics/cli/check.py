@@ -11,6 +11,7 @@ from rich.markup import escape
 from topics.cli import directory, exits
 from topics.engine import check as checking
 from topics.engine.findings import Report
+from topics.storage.fs import shown
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +47,7 @@ def _print_summary(path: str, found: Report) -> None:
     looked = found.checked
     verdict = "[green]ok[/]" if found.ok else f"[red]{len(found.problems)} problems[/]"
     Console(highlight=False, soft_wrap=True).print(
-        f"{escape(path)}: {verdict}: {looked.topics} topics with {looked.records} records, "
+        f"{escape(shown(path))}: {verdict}: {looked.topics} topics with {looked.records} records, "
         f"{looked.segments} segments, {looked.snapshots} snapshots, {looked.frames} frames of the "
         f"log; {looked.bytes / 1e6:.1f} MB in {looked.files} files"
     )

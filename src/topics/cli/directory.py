@@ -20,7 +20,7 @@ from topics.cli import exits
 from topics.engine.findings import Report
 from topics.errors import DirectoryLocked, FormatMismatch, StorageError
 from topics.settings import Settings
-from topics.storage.fs import Fs, OsFs, join
+from topics.storage.fs import Fs, Misplaced, OsFs, join, shown
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.tiers import Store, open_store
 
@@ -43,12 +43,18 @@ def reaching(path: str, *, as_json: bool) -> Iterator[None]:
         if not os.path.isdir(path):
             raise exits.Unreachable(f"{path} is not a directory")
         yield
-    except (DirectoryLocked, FormatMismatch, PermissionError, exits.Unreachable) as error:
+    except (
+        DirectoryLocked,
+        FormatMismatch,
+        PermissionError,
+        Misplaced,
+        exits.Unreachable,
+    ) as error:
         message = str(error)
         if as_json:
             problem = "locked" if isinstance(error, DirectoryLocked) else "unreadable"
             found = Report()
-            found.problem(path, problem, message)
+            found.problem(shown(path), problem, shown(message))
             write_json(found)
         raise exits.Unreachable(message) from None
 
@@ -124,7 +130,7 @@ def print_findings(found: Report) -> None:
     ):
         for item in items[:PROBLEMS_SHOWN_MAX]:
             where = f"topic {item['topic']}" if "topic" in item else item["path"]
-            words = escape(f"{where}: {item['problem']}: {item['detail']}")
+            words = escape(shown(f"{where}: {item['problem']}: {item['detail']}"))
             console.print(f"[{style}]{word}[/] {words}")
         if len(items) > PROBLEMS_SHOWN_MAX:
             console.print(f"… and {len(items) - PROBLEMS_SHOWN_MAX} more; see --json")

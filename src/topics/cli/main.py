@@ -15,6 +15,7 @@ import typer
 from topics import __version__
 from topics.cli import check, exits, repair, scrub, serve, version
 from topics.errors import TopicsError
+from topics.storage.fs import shown
 
 COMMANDS = (serve, check, repair, scrub, version)
 
@@ -72,5 +73,5 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    typer.echo("topics: " + " ".join(message.split()), err=True)
+    typer.echo("topics: " + shown(" ".join(message.split())), err=True)
     sys.exit(code)

@@ -9,6 +9,7 @@ import typer
 from topics.cli import directory, exits
 from topics.engine import repair as repairing
 from topics.engine.repair import Repaired
+from topics.storage.fs import shown
 
 LINES_MAX = 20
 
@@ -46,7 +47,7 @@ def repair(
 
 def _print(path: str, done: Repaired) -> None:
     if not done.problems:
-        typer.echo(f"{path}: nothing to repair")
+        typer.echo(f"{shown(path)}: nothing to repair")
         return
     verb = "is" if done.applied else "would be"
     seqs = sum(lost.last - lost.first + 1 for lost in done.lost)
@@ -59,16 +60,19 @@ def _print(path: str, done: Repaired) -> None:
         typer.echo(f"… and {len(lines) - LINES_MAX} more; see --json")
     if done.frames_lost != 0:
         count = "an unknown number of" if done.frames_lost is None else done.frames_lost
-        typer.echo(f"{count} frames of the log are missing, with any deletes among them")
+        typer.echo(f"{count} frames of the log are missing, with any deletes and topics among them")
+    if done.topics_vanished:
+        typer.echo(f"{done.topics_vanished} topics are gone altogether, or more; nobody has a name")
     if done.applied:
         typer.echo(
-            f"{path}: repaired; {seqs} seqs are recorded as lost; "
+            f"{shown(path)}: repaired; {seqs} seqs are recorded as lost; "
             f"{len(done.set_aside)} old files are in broken/"
         )
     else:
         advice = "restore from a backup, or run again" if done.loses else "run again"
         typer.echo(
-            f"{path}: {seqs} seqs would be lost; nothing was changed; {advice} with --accept-loss"
+            f"{shown(path)}: {seqs} seqs would be lost; nothing was changed; "
+            f"{advice} with --accept-loss"
         )
     for item in done.remaining:
-        typer.echo(f"still wrong: {item['path']}: {item['detail']}")
+        typer.echo(f"still wrong: {shown(str(item['path']))}: {item['detail']}")

@@ -8,7 +8,7 @@ import typer
 
 from topics.cli import directory
 from topics.engine.engine import Engine
-from topics.storage.fs import OsFs
+from topics.storage.fs import OsFs, shown
 from topics.storage.readonly import ReadOnlyFs
 
 
@@ -39,7 +39,7 @@ def scrub(
         directory.write_json(done)
         return
     typer.echo(
-        f"{path}: erased {done.records_erased} records ({done.bytes_erased} bytes) from "
+        f"{shown(path)}: erased {done.records_erased} records ({done.bytes_erased} bytes) from "
         f"{done.segments_rewritten} segments; removed {done.segments_removed} old segments and "
         f"{len(done.copies_removed)} copies"
     )

@@ -17,7 +17,7 @@ from topics.server.about import ABOUT
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line. What is logged never contains tokens: nothing here logs requests."""
+    """One JSON object a line. Neither keys nor payloads are in it: nothing here logs requests."""
 
     _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -52,7 +52,10 @@ def serve(**flags: Any) -> None:
     os.environ.pop("TOPICS_API_KEYS", None)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    logging.basicConfig(handlers=[handler], level=config.options.log_level.upper())
+    level = logging.getLevelNamesMapping()[config.options.log_level.upper()]
+    logging.getLogger("topics").setLevel(level)
+    # Libraries write down what they parse, keys and payloads included, below this.
+    logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING))
     # Not at the top: every other command would pay for it.
     import uvloop
 

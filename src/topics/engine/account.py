@@ -49,6 +49,21 @@ class Account:
             at = self._lasts[index] + 1
             index += 1
 
+    def replace(self, first: int, last: int, state: int) -> None:
+        """Says something else of a range that is accounted for."""
+        parts = list(self.ranges(self.base, self.next - 1))
+        self._lasts, self._states = array("Q"), bytearray()
+        for _, high, known in parts:
+            self.extend(min(high, first - 1), known)
+            self.extend(min(high, last), state if high >= first else known)
+            if high > last:
+                self.extend(high, known)
+
+    def latest(self, state: int) -> int:
+        """The highest seq that became this; 0 when none did."""
+        index = self._states.rfind(state)
+        return self._lasts[index] if index >= 0 else 0
+
     def lost(self, first: int, last: int, ranges_max: int = 1000) -> int:
         """How many seqs of [first, last] were lost, not deleted; an estimate past the bound."""
         count = 0

@@ -40,10 +40,10 @@ def append(
     payload = bytes(columns.payload)
     if core.settings.max_total_bytes or topic.config.discard == "reject":
         check_room(core, topic, count, len(payload))
+    # Whatever can fail comes before the first trace of the write: its key, its seqs.
+    frame = AppendFrame(core, topic, columns, payload, digest, ts, created, ticket)
     if digest:
         _remember(core, topic, digest, first, count, ts)
-    frame = AppendFrame(core, topic, columns, payload, count, ts, created, ticket)
-    frame.digest = digest
     frame.stage()
 
 
@@ -58,7 +58,7 @@ class AppendFrame(Frame):
         topic: Topic,
         columns: Columns,
         payload: bytes,
-        count: int,
+        digest: bytes,
         ts: int,
         created: bool,
         ticket: Ticket,
@@ -68,14 +68,16 @@ class AppendFrame(Frame):
         self.aside = False
         self.ticket = ticket
         self.first = topic.next_seq
-        self.count = count
+        self.count = len(columns.ends)
         self.ts = ts
         self.floor = 0
         self.payload = payload
         self.core = core
         self.columns = columns
         self.created = created
-        self.digest = b""
+        self.digest = digest
+        if topic.durability != "ephemeral":
+            self.flags, self.cols = columns_codec.encode(columns, times=False, key=digest)
         self.last_ts_before = topic.last_ts
 
     def stage(self) -> None:
@@ -91,11 +93,9 @@ class AppendFrame(Frame):
             core.committer.apply_resident(topic, self.apply, self.ticket)
             return
         if durability == "disk":
-            pending = topic.bytes_total + topic.pending_bytes
-            self.gated = ceilings.cover(core, topic, stop - 1, pending)
+            self.gated = ceilings.cover(core, topic, stop - 1)
         else:
             self.gated = durability == "fsync"
-        self.flags, self.cols = columns_codec.encode(self.columns, times=False, key=self.digest)
         core.committer.stage(self)
 
     def apply(self) -> Appended:
@@ -188,8 +188,7 @@ def assign(core: Core, topic: Topic, count: int, size: int, ts: int) -> bool:
     topic.pending_bytes += size
     core.pending_bytes += size
     if topic.durability == "disk":
-        pending = topic.bytes_total + topic.pending_bytes
-        return ceilings.cover(core, topic, topic.next_seq - 1, pending)
+        return ceilings.cover(core, topic, topic.next_seq - 1)
     return topic.durability == "fsync"
 
 

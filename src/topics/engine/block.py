@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from topics.storage import columns as columns_codec
-from topics.storage.columns import Columns
+from topics.storage.columns import Columns, Spans
 from topics.storage.segment import DEAD, Row
 
 if TYPE_CHECKING:
     from topics.engine.segments import Segment
 
-# Columns of a block, or None when they can not be had without waiting for a remote store.
 # An open block that reached this is ended by the next write.
 JOINED_BYTES_MAX = 240 * 1024
 
 _DEAD = bytes((DEAD,))
 
-Loader = Callable[["Block"], Columns | None]
+# The sizes and times of a block's records, which never wait for a remote store.
+Loader = Callable[["Block"], Spans]
 
 
 class Block:
@@ -103,14 +103,11 @@ class Block:
             self.columns.payload = bytes(self.columns.payload)
 
     def span(self, first: int, stop: int, load: Loader) -> int:
-        """Bytes of the live records [first, stop); an estimate while they are out of reach."""
+        """Bytes of the live records [first, stop)."""
         if stop - first == self.count - self.dead_count:
             return self.live_bytes
-        columns = load(self)
-        if columns is None:
-            share = self.live_bytes * (stop - first) // max(self.count - self.dead_count, 1)
-            return min(share, self.live_bytes)
-        return min(columns.span(first, stop), self.live_bytes)
+        # Never more than there is: sizes are estimates while a block can not be read.
+        return min(load(self).span(first, stop), self.live_bytes)
 
     def mark_dead(self, index: int) -> bool:
         """True when the record was live until now."""

@@ -12,6 +12,7 @@ from topics.engine.core import Core, nothing
 from topics.engine.replay_frames import ConfigureFrame, CreateFrame
 from topics.engine.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
+from topics.settings import U32_MAX
 from topics.storage import frames
 from topics.types import (
     ConfigInput,
@@ -57,6 +58,11 @@ def create(
             f"there are {limit} topics, the most this server allows; delete one or raise "
             "TOPICS_MAX_TOPICS",
             limit="max_topics", max=limit,
+        )  # fmt: skip
+    if core.next_topic_id > U32_MAX:
+        raise Throttled(
+            f"{U32_MAX} topics were created in this directory, and their numbers are used up",
+            limit="topic_ids", max=U32_MAX,
         )  # fmt: skip
     topic = Topic(core.next_topic_id, name, core.next_epoch, config)
     core.enter(topic)
@@ -117,9 +123,9 @@ def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> No
             topic.queue.is_logged = False
         # Durable up to here; the next write of class disk promises anew.
         topic.ceiling_seq = topic.head
-        topic.ask_seq = topic.ask_bytes = 0
-        retention.expire(topic, now_ms, core.segments.columns_or_none)
-        core.evict(topic)
+        topic.ask_seq = 0
+        retention.reconfigure(topic, now_ms, core.segments.spans)
+        core.recount(topic)
 
     op = Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
     # So that replay expires and evicts the same, and counts the bytes that no frame has.

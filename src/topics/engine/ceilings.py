@@ -18,16 +18,13 @@ from topics.storage import frames
 
 ALLOWANCE_MIN, ALLOWANCE_MAX = 64, 1 << 20
 BUSY_S = 1.0
-BYTES_EACH = 1024
-UNBOUNDED = 1 << 63
 LOOKS_MAX = 500
 
 
-def cover(core: Core, topic: Topic, last_seq: int, bytes_total: int) -> bool:
+def cover(core: Core, topic: Topic, last_seq: int) -> bool:
     """Makes sure that a ceiling above `last_seq` is on its way; True when the write must wait."""
-    tight = bool(topic.config.cap_bytes)
-    over = last_seq > topic.ceiling_seq or (tight and bytes_total > topic.ceiling_bytes)
-    if last_seq <= topic.ask_seq and bytes_total <= topic.ask_bytes:
+    over = last_seq > topic.ceiling_seq
+    if last_seq <= topic.ask_seq:
         # Asked for, but perhaps not durable yet.
         return over
     now_s = core.clock.monotonic_s()
@@ -37,24 +34,31 @@ def cover(core: Core, topic: Topic, last_seq: int, bytes_total: int) -> bool:
     topic.asked_s = now_s
     # Ask again when half of what is asked for now is used up, well before anything has to wait.
     topic.ask_seq = last_seq + allowance // 2
-    topic.ask_bytes = bytes_total + allowance * BYTES_EACH // 2 if tight else UNBOUNDED
     core.open_topics[topic.id] = None
-    _raise(core, topic, last_seq + allowance, bytes_total + allowance * BYTES_EACH)
+    _raise(core, topic, last_seq + allowance)
     return over
 
 
-def _raise(core: Core, topic: Topic, seq: int, bytes_total: int) -> None:
-    def apply() -> None:
-        topic.ceiling_seq = max(topic.ceiling_seq, seq)
-        topic.ceiling_bytes = max(topic.ceiling_bytes, bytes_total)
+def _raise(core: Core, topic: Topic, seq: int) -> None:
+    topic.ceilings_moving += 1
 
-    core.committer.stage_aside(
-        Op(topic, frames.CEILING, apply, gated=True, first=seq, floor=bytes_total)
-    )
+    def apply() -> None:
+        topic.ceilings_moving -= 1
+        topic.ceiling_seq = max(topic.ceiling_seq, seq)
+
+    def undo() -> None:
+        # The disk is full: the next write asks again.
+        topic.ceilings_moving -= 1
+        topic.ask_seq = 0
+
+    core.committer.stage_aside(Op(topic, frames.CEILING, apply, gated=True, undo=undo, first=seq))
 
 
 def close_idle(core: Core, idle_s: float) -> None:
     """Closes topics that were not written for a while and have nothing on its way.
+
+    Not even a ceiling: one that is still to become durable stands in front of the closing frame in
+    the log, and would be taken for the last word in memory.
 
     Looks at a bounded number of them, the ones it has not looked at for longest.
     """
@@ -67,7 +71,8 @@ def close_idle(core: Core, idle_s: float) -> None:
             continue
         if topic.head != topic.idle_head:
             topic.idle_head, topic.idle_since_s = topic.head, now_s
-        quiet = not topic.gated and topic.next_seq == topic.head + 1
+        moves = topic.gated or topic.ceilings_moving
+        quiet = not moves and topic.next_seq == topic.head + 1
         if quiet and now_s - topic.idle_since_s >= idle_s:
             close(core, topic)
         else:
@@ -75,11 +80,8 @@ def close_idle(core: Core, idle_s: float) -> None:
 
 
 def close(core: Core, topic: Topic) -> None:
-    topic.ceiling_seq, topic.ceiling_bytes = topic.head, topic.bytes_total
-    topic.allowance = topic.ask_seq = topic.ask_bytes = 0
-    core.committer.stage(
-        Op(
-            topic, frames.CEILING, nothing, gated=False, first=topic.head,
-            floor=topic.bytes_total,
-        )
-    )  # fmt: skip
+    """Takes the bound back to the head. At once in memory, whatever a crash leaves of the frame."""
+    assert not topic.ceilings_moving
+    topic.ceiling_seq = topic.head
+    topic.allowance = topic.ask_seq = 0
+    core.committer.stage(Op(topic, frames.CEILING, nothing, gated=False, first=topic.head))

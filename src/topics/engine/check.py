@@ -9,25 +9,31 @@ is held against its invariants.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from topics.clock import Clock, SystemClock
 from topics.engine import invariants
 from topics.engine.check_segments import check_segments
 from topics.engine.core import Core
 from topics.engine.findings import Progress, Report
-from topics.engine.inventory import Chosen, choose_snapshot, enter_snapshot
+from topics.engine.inventory import Chosen, choose_snapshot, enter_snapshot, number_of
 from topics.engine.replay import Replay
 from topics.engine.segments import Segments
 from topics.errors import CorruptData, FormatMismatch, StorageError
 from topics.settings import Settings
-from topics.storage import frames, snapshot, wal, wal_reader
+from topics.storage import frames, marks, snapshot, wal, wal_reader
 from topics.storage.datadir import DataDir
-from topics.storage.fs import Fs, join, opened, read_all
+from topics.storage.fs import Fs, join, opened, shown
+from topics.storage.marks import Known
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.snapshot import Snapshot
 from topics.storage.tiers import Store
 from topics.storage.wal_reader import LogFile, Timeline
 
-ROOT_NAMES = frozenset(["FORMAT", "LOCK", "POISONED", "wal", "seg", "snap", "broken", "quarantine"])
+ROOT_NAMES = frozenset(
+    ["FORMAT", "LOCK", "MARKS", "POISONED", "wal", "seg", "snap", "broken", "quarantine"]
+)
+SPARE = "of a start that never became ready; the next start removes it"
 
 
 def check(
@@ -38,8 +44,8 @@ def check(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Verifies everything. Raises OSError when the directory itself can not be read."""
-    return Checker(ReadOnlyFs(fs), root, store, clock or SystemClock(), progress).run()
+    """Verifies everything. Raises OSError when the directory can not be read as one of ours."""
+    return Checker(ReadOnlyFs(fs), fs.resolve(root), store, clock or SystemClock(), progress).run()
 
 
 class Checker:
@@ -82,26 +88,31 @@ class Checker:
         data, fs = self.data, self.data.fs
         for name in fs.listdir(data.root):
             if name not in ROOT_NAMES:
-                self.report.warn(name, "unknown_file", "topics did not put it here")
-        for path, parse in ((data.wal, wal.parse_file_name), (data.snapshots, _snapshot_number)):
+                self.report.warn(shown(name), "unknown_file", "topics did not put it here")
+        known: list[tuple[str, Callable[[str], object]]] = [
+            (data.wal, wal.parse_file_name),
+            (data.snapshots, snapshot.parse_file_name),
+        ]
+        for path, parse in known:
             for name in fs.listdir(path):
                 if parse(name) is None:
                     self.report.warn(self.short(join(path, name)), "unknown_file", "not read")
         for path in (data.broken, data.quarantine):
             for name in fs.listdir(path):
-                shown = self.short(join(path, name))
-                self.report.warn(shown, "set_aside", "kept for you; `topics scrub` removes it")
+                aside = self.short(join(path, name))
+                self.report.warn(aside, "set_aside", "kept for you; `topics scrub` removes it")
         if data.is_poisoned:
             self.report.warn("POISONED", "poisoned", "a sync failed; the next start recovers")
-        for path in (data.wal, data.segments, data.snapshots):
-            self._bytes_all += sum(self._size(join(path, name)) for name in fs.listdir(path))
+        for path, parse in (*known, (data.segments, number_of)):
+            names = [name for name in fs.listdir(path) if parse(name) is not None]
+            self._bytes_all += sum(self._size(join(path, name)) for name in names)
 
     def _size(self, path: str) -> int:
         with opened(self.data.fs, path, writable=False) as file:
             return file.size()
 
     def short(self, path: str) -> str:
-        return path.removeprefix(self.data.root).lstrip("/")
+        return shown(path.removeprefix(self.data.root).lstrip("/"))
 
     def _format_is_ours(self) -> bool:
         try:
@@ -130,8 +141,8 @@ class Checker:
                 if place < 2:
                     kept.append(summary)
             except CorruptData as error:
-                shown = self.short(path)
-                self.report.note(place < 2, shown, "snapshot_damaged", error.message)
+                where = self.short(path)
+                self.report.note(place < 2, where, "snapshot_damaged", error.message)
         try:
             chosen: Chosen = choose_snapshot(data)
             enter_snapshot(self.core, chosen)
@@ -150,31 +161,52 @@ class Checker:
 
     def _log(self, summaries: list[Snapshot]) -> None:
         lines = wal_reader.list_timelines(self.data)
+        known = self._marks(lines)
         base = summaries[0] if summaries else None
         try:
-            wanted = wal_reader.wanted(base, lines)
+            wanted = wal_reader.wanted(base, lines, known)
         except CorruptData as error:
             self.report.problem("wal", "log_missing", error.message)
             self._can_not_fold(CorruptData("the log is not whole"))
             wanted = [(line, line.files[0].number) for line in lines]
+        for line in lines:
+            if wal_reader.is_spare(line, known):
+                for log_file in line.files:
+                    self.report.warn(self.short(log_file.path), "left_over", SPARE)
+        lines = [line for line in lines if not wal_reader.is_spare(line, known)]
         first_wanted = {(line.generation, line.shard): first for line, first in wanted}
         for line in lines:
             first = first_wanted.get((line.generation, line.shard))
             for log_file in line.files:
                 if first is None or log_file.number < first:
                     self._spent(log_file, summaries)
-        self._fallback(lines, summaries)
+        self._fallback(lines, summaries, known)
         replay = Replay(self.core, is_routed=wal_reader.is_routed(self.data, wanted))
         for line, first in wanted:
             self._timeline(line, first, replay)
         if self._folds:
             self._topics(replay)
 
-    def _fallback(self, lines: list[Timeline], summaries: list[Snapshot]) -> None:
+    def _marks(self, lines: list[Timeline]) -> Known:
+        """What MARKS says, or nothing that anything could be held against."""
+        known = Known(max((x.generation for x in lines), default=0), is_ready=True)
+        try:
+            found = marks.read(self.data.fs, self.data.root)
+            self.read(self._size(join(self.data.root, marks.NAME)))
+            found.require_undoubted(self.data.fs.boot_id())
+        except CorruptData as error:
+            self.report.problem(marks.NAME, "marks_damaged", error.message)
+            self._can_not_fold(CorruptData("nobody can say how far the log goes"))
+            return known
+        for what in found.damage:
+            self.report.warn(marks.NAME, "marks_damaged", f"{what}; the rest is enough")
+        return found
+
+    def _fallback(self, lines: list[Timeline], summaries: list[Snapshot], known: Known) -> None:
         """The older snapshot is only of use with the log that it needs."""
         for older in summaries[1:]:
             try:
-                wal_reader.wanted(older, lines)
+                wal_reader.wanted(older, lines, known)
             except CorruptData as error:
                 self.report.problem("wal", "log_missing", f"{error.message} (older snapshot)")
 
@@ -188,18 +220,18 @@ class Checker:
             )
             for s in summaries[1:]
         )
-        raw = read_all(self.data.fs, log_file.path)
+        raw = wal_reader.read_log(self.data.fs, log_file.path, is_strict=False)
         self.read(len(raw))
-        shown = self.short(log_file.path)
+        where = self.short(log_file.path)
         header = wal_reader.header_of(raw, log_file)
         if header is None:
             matters = needed and bool(frames.claimed_file_ids(raw))
-            self.report.note(matters, shown, "log_corrupt", "the header is damaged")
+            self.report.note(matters, where, "log_corrupt", "the header is damaged")
             return
         groups = frames.scan_groups(raw, header.file_id)
         self._count(len(groups.starts), len(groups.frames))
         if groups.damaged:
-            self.report.note(needed, shown, "log_corrupt", f"damage at byte {groups.end}")
+            self.report.note(needed, where, "log_corrupt", f"damage at byte {groups.end}")
 
     def _count(self, groups: int, frames_read: int) -> None:
         self.report.checked.groups += groups
@@ -207,24 +239,29 @@ class Checker:
 
     def _timeline(self, line: Timeline, first: int, replay: Replay) -> None:
         def read(path: str) -> bytes:
-            raw = read_all(self.data.fs, path)
+            raw = wal_reader.read_log(self.data.fs, path)
             self.read(len(raw))
             return raw
 
-        for groups in wal_reader.read_timeline(self.data, line, first_number=first, read=read):
-            self._count(len(groups.starts), len(groups.frames))
-            if self._folds:
-                self._fold(replay, groups, line)
+        try:
+            for groups in wal_reader.read_timeline(self.data, line, first_number=first, read=read):
+                self._count(len(groups.starts), len(groups.frames))
+                if self._folds:
+                    self._fold(replay, groups, line)
+        except CorruptData as error:
+            path = self.short(str(error.detail["path"]))
+            self.report.problem(path, "log_corrupt", error.message)
+            self._can_not_fold(CorruptData("the log is damaged"))
         if line.damage is None:
             return
-        shown, at = self.short(line.damage.path), line.damage.offset
+        where, at = self.short(line.damage.path), line.damage.offset
         if line.damage.is_corruption:
             detail = f"damage at byte {at}, in front of data known to be durable"
-            self.report.problem(shown, "log_corrupt", detail, offset=at)
+            self.report.problem(where, "log_corrupt", detail, offset=at)
             self._can_not_fold(CorruptData("the log is damaged"))
         else:
             detail = f"torn end at byte {at}: the next start copies it to broken/ and cuts it"
-            self.report.warn(shown, "torn_end", detail, offset=at)
+            self.report.warn(where, "torn_end", detail, offset=at)
 
     def _fold(self, replay: Replay, groups: frames.Groups, line: Timeline) -> None:
         try:
@@ -251,7 +288,3 @@ class Checker:
             self.report.checked.records += topic.live_count
             for problem, detail in invariants.examine(self.core, topic):
                 self.report.problem(".", problem, detail, topic=topic.name, epoch=topic.epoch)
-
-
-def _snapshot_number(name: str) -> int | None:
-    return snapshot.parse_file_name(name)

@@ -8,6 +8,9 @@ Runs in slices beside writes. The order is the promise:
 3. Segments are synced and renamed; delete flags of older segments are synced.
 4. The snapshot is synced and renamed.
 5. Only then is removed what neither this snapshot nor the one before it needs.
+
+All of it runs inside `Core.sealing`: what routers copy meanwhile depends on no other topic, so
+topics are captured in any order, whatever becomes of sources and routers in between.
 """
 
 from __future__ import annotations
@@ -20,15 +23,31 @@ from dataclasses import dataclass, field
 from topics.engine import lease_frames
 from topics.engine.block import Block, ghost_block
 from topics.engine.core import Core, nothing
+from topics.engine.flagging import write_flags
+from topics.engine.idempotency import Keys
 from topics.engine.router_frames import encode
 from topics.engine.segments import Segment
 from topics.engine.topic import FIRST, Topic
 from topics.engine.trimming import trim
-from topics.errors import Poisoned
 from topics.storage import columns as columns_codec
 from topics.storage.columns import Columns
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 from topics.storage.snapshot import Snapshot, SnapshotWriter, TopicRecord
+
+# What a slice may do when a segment comes into use: deleted records, or so many for a block.
+SWITCH_COST_MAX, SWITCH_COST = 2000, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """A run of records in no segment yet, with its deletes as the snapshot has the topic.
+
+    Later ones are in the log behind it; what is deleted whole meanwhile forgets its own columns.
+    """
+
+    first: int
+    columns: Columns
+    dead: bytes | None
 
 
 @dataclass(slots=True)
@@ -52,6 +71,8 @@ class Pass:
     writer: SnapshotWriter
     captured: int = 0
     packed: SegmentWriter | None = None
+    # Idempotency keys of writes up to a head, by topic id.
+    keys: list[tuple[int, int, Keys]] = field(default_factory=list)
     # By segment: a packed one stays open while a topic's own ones come and go.
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
     unfinished: dict[int, SegmentWriter] = field(default_factory=dict)
@@ -78,19 +99,17 @@ def take(core: Core) -> Iterator[None]:
     core.checkpoints_begun += 1
     for lane in committer.lanes:
         lane.shard.rotate()
-    marks = [lane.shard.position for lane in committer.lanes]
-    for lane, mark in zip(committer.lanes, marks, strict=True):
-        core.syncer.kick(lane.shard)
-        while lane.shard.synced < mark:
-            if lane.shard.poison is not None:
-                raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
-            yield from core.waiting()
-    committer.poll()
+    positions = [lane.shard.position.number for lane in committer.lanes]
+    yield from core.until_durable()
+    # What stands in front of the cut is trimmed: all of it has to be in what is captured.
+    begun = committer.held
+    while not begun.isdisjoint(committer.held):
+        yield from core.waiting()
     topics = list(core.by_id.values())
     named = dict(core.segments.live)
     run = Pass(
-        [mark.number for mark in marks], core.next_topic_id, core.next_epoch,
-        set(core.segments.live), list(core.segments.garbage),
+        positions, core.next_topic_id, core.next_epoch,
+        set(core.segments.live), [*core.segments.garbage, *core.tiering.unneeded],
         SnapshotWriter(core.data.fs, core.data.snapshots, core.snapshot_number + 1),
     )  # fmt: skip
     core.abandon = run.abandon
@@ -103,20 +122,17 @@ def take(core: Core) -> Iterator[None]:
 
 
 def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment]) -> Iterator[None]:
-    # A destination behind its source: what it was given since is then made again from that.
-    for ring in core.routers.sources_first(topics):
-        yield from _let_arrive(core, ring)
-        captured = [_capture(core, run, topic) for topic in ring if not topic.dropped]
-        for topic, blocks in captured:
-            yield from _seal_topic(core, run, topic, blocks)
+    for topic in topics:
+        if not topic.dropped:
+            yield from _seal_topic(core, run, topic, _capture(core, run, topic))
     if run.packed is not None:
         yield from _finish_segment(core, run, run.packed)
+    yield from _write_keys(run)
     # Also those that nothing needs any more since: the snapshot still names them, and the frames
     # of their deletes are trimmed.
     named |= run.made | core.segments.live
     for segment in named.values():
-        if segment.unflagged:
-            yield from core.in_background(core.segments.flag_writer(segment))
+        yield from write_flags(core, segment)
     numbers = sorted(run.segments)
     taken = Snapshot(
         core.snapshot_number + 1, core.generation, run.positions, run.next_topic_id,
@@ -130,76 +146,64 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
 def capture(topic: Topic) -> TopicRecord:
     ghosts = [(b.first, b.stop - 1, b.last_ts) for b in topic.blocks if b.is_ghost]
     is_resident = topic.config.durability == "ephemeral"
-    # The keys of records that go with the process go with them.
-    held = () if is_resident or topic.keys is None else topic.keys.dump()
-    # Nor is the key of a write kept that is still on its way: it may never arrive.
-    keys = [key for key in held if key[1] + key[2] - 1 <= topic.head]
     cursors, version = ([], 0) if topic.cursors is None else topic.cursors.dump()
     return TopicRecord(
         topic.id, topic.name, topic.epoch, topic.config, topic.config_version,
         # An ephemeral topic's records are not kept: its head is, as a ceiling.
         topic.floor - 1 if is_resident else topic.head,
         topic.floor, topic.last_ts, topic.last_write_ts, topic.bytes_total,
-        topic.head if is_resident else topic.ceiling_seq, topic.ceiling_bytes,
+        topic.head if is_resident else topic.ceiling_seq,
         list(topic.lost), [] if is_resident else list(topic.holes or ()),
         [] if is_resident else ghosts,
-        topic.account.dump() if topic.account is not None else None, keys,
+        topic.account.dump() if topic.account is not None else None, [],
         cursors, version, dead_lettered=topic.queue.dead_lettered if topic.queue else 0,
         segments_from=topic.segments_from,
     )  # fmt: skip
 
 
-def _let_arrive(core: Core, topics: list[Topic]) -> Iterator[None]:
-    """Waits for maps from these topics that are on their way.
-
-    The records they copy are there now. Once these topics are captured, those may be gone.
-    """
-    found = [core.routers.sources.get(topic.id) for topic in topics]
-    sources = [source for source in found if source is not None]
-    try:
-        for source in sources:
-            source.is_held = True
-            while any(router.is_moving for router in source.routers):
-                if core.committer.poison is not None:
-                    raise Poisoned(f"the write-ahead log failed: {core.committer.poison}")
-                core.committer.flush()
-                core.committer.poll()
-                yield from core.waiting()
-    finally:
-        for source in sources:
-            source.is_held = False
-
-
-def _capture(core: Core, run: Pass, topic: Topic) -> tuple[Topic, list[Block]]:
-    """Records a topic's state at this moment; the blocks of it that are in no segment yet."""
+def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
+    """Records a topic's state at this moment; what of it is in no segment yet."""
     record = capture(topic)
     record.leases = lease_frames.kept(core, topic)
     record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
     run.writer.add(record)
     run.captured += 1
+    # The keys of records that go with the process go with them.
+    if topic.keys is not None and topic.config.durability != "ephemeral":
+        run.keys.append((topic.id, topic.head, topic.keys))
     if topic.config.durability == "ephemeral":
-        return topic, []
+        return []
     blocks = [b for b in topic.blocks if b.segment is None and not b.is_ghost]
     if blocks:
         blocks[-1].freeze()
-    return topic, blocks
+    return [
+        Unsealed(b.first, b.columns, None if b.dead is None else bytes(b.dead))
+        for b in blocks
+        if b.columns is not None
+    ]
 
 
-def _seal_topic(core: Core, run: Pass, topic: Topic, blocks: list[Block]) -> Iterator[None]:
+def _write_keys(run: Pass) -> Iterator[None]:
+    for topic_id, head, keys in run.keys:
+        for part in keys.parts(head):
+            run.writer.add_keys(topic_id, part)
+            yield
+
+
+def _seal_topic(core: Core, run: Pass, topic: Topic, unsealed: list[Unsealed]) -> Iterator[None]:
     settings = core.settings
-    if not blocks:
+    if not unsealed:
         if run.captured % 256 == 0 or topic.config.durability == "ephemeral":
             yield
         return
-    size = sum(block.size for block in blocks)
+    size = sum(len(each.columns.payload) for each in unsealed)
     owns = size >= settings.own_segment_bytes
     writer = _writer(core, run) if owns else (run.packed or _writer(core, run))
     written = 0
-    # Columns as they are now: a block that is deleted whole meanwhile forgets its own.
-    held = [(block.first, block.columns) for block in blocks if block.columns is not None]
+    held = [(each.first, each.columns) for each in unsealed]
     for first, columns in _reblock(held, settings.block_bytes):
         # The frames of these deletes are trimmed with the log: the segment must know them itself.
-        dead = _dead_between(blocks, first, first + len(columns))
+        dead = _dead_between(unsealed, first, first + len(columns))
         row = writer.add(columns, topic_id=topic.id, epoch=topic.epoch, first=first, dead=dead)
         run.pieces.setdefault(writer.number, []).append(Piece(topic, row, columns))
         written += len(columns.payload)
@@ -224,15 +228,15 @@ def _writer(core: Core, run: Pass) -> SegmentWriter:
     return run.unfinished[number]
 
 
-def _dead_between(blocks: list[Block], first: int, stop: int) -> bytes:
+def _dead_between(unsealed: list[Unsealed], first: int, stop: int) -> bytes:
     """The delete flags of the seqs [first, stop)."""
     flags = bytearray(stop - first)
-    index = max(bisect_right(blocks, first, key=FIRST) - 1, 0)
-    while index < len(blocks) and blocks[index].first < stop:
-        block = blocks[index]
-        low, high = max(first, block.first), min(stop, block.stop)
-        if block.dead is not None and low < high:
-            flags[low - first : high - first] = block.dead[low - block.first : high - block.first]
+    index = max(bisect_right(unsealed, first, key=FIRST) - 1, 0)
+    while index < len(unsealed) and unsealed[index].first < stop:
+        run = unsealed[index]
+        low, high = max(first, run.first), min(stop, run.first + len(run.columns))
+        if run.dead is not None and low < high:
+            flags[low - first : high - first] = run.dead[low - run.first : high - run.first]
         index += 1
     return bytes(flags)
 
@@ -299,23 +303,28 @@ def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[No
     run.made[held.number] = held
     # Kept until every piece has its block: the first ones may be let go of meanwhile.
     held.left += 1
-    for index, piece in enumerate(pieces):
+    work = 0
+    for piece in pieces:
         if not piece.topic.dropped:
-            _switch(core, piece, held.number)
-        if index % 256 == 255:
+            work += SWITCH_COST + _switch(core, piece, held.number)
+        if work >= SWITCH_COST_MAX:
+            work = 0
             yield
     held.left -= 1
     if held.left == 0:
         core.segments.discard(held)
 
 
-def _switch(core: Core, piece: Piece, number: int) -> None:
-    """Replaces the blocks in memory by the sealed one, with every delete made meanwhile."""
+def _switch(core: Core, piece: Piece, number: int) -> int:
+    """Replaces the blocks in memory by the sealed one, with every delete made meanwhile.
+
+    Returns how many deleted records it looked at.
+    """
     topic, row = piece.topic, piece.row
     held = core.segments.live[number]
     low = topic.block_at(row.first)
     if low >= len(topic.blocks) or row.stop <= topic.floor:
-        return
+        return 0
     # A block may reach over the edges of the row: it was cut for the segment. Mark what is done.
     sealed = Block(row.first, piece.columns)
     payload = piece.columns.payload
@@ -330,6 +339,7 @@ def _switch(core: Core, piece: Piece, number: int) -> None:
                 if old.dead[index] == DEAD and 0 <= at < row.count and sealed.mark_dead(at):
                     held.unflagged.append(row.flag_at + at)
     _splice(core, topic, low, replaced, sealed)
+    return sealed.dead_count
 
 
 def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: Block) -> None:
@@ -359,7 +369,7 @@ def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: B
     else:
         assert sealed.segment is not None
         sealed.segment.left += 1
-        core.note_resident(sealed)
+        core.segments.keep(sealed, core.settings.resident_bytes)
     topic.blocks[low : low + len(replaced)] = [*left, sealed, *right]
 
 

@@ -3,57 +3,38 @@
 An operation is staged, written with its neighbours as one group, and applied. It is *gated* when
 its effect may only be seen once it is durable: then it is applied, and its ticket resolved, after
 the sync. Later operations of the same topic wait behind it, so that state in memory is always the
-fold of a prefix of the log.
+fold of a prefix of the log. One that is too much for a turn is applied in pieces, in turns of
+`work`; until it is done, what is behind it in its topic is *held*.
+
+Everything that can fail comes before the first byte: whatever happens while a group is put
+together undoes all of it. Applying may not fail. If it does, or if a sync or a write does, the log
+is poisoned: nothing more is written or applied, and the process has to end and recover.
 
 A ticket ends in exactly one way: done, failed (nothing happened) or unknown (OutcomeUnknown).
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
+from topics.engine.syncing import Syncer
+from topics.engine.ticket import Owner as Owner
+from topics.engine.ticket import Ticket as Ticket
+from topics.engine.ticket import unknown, unwritten
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, OutcomeUnknown, Poisoned, StorageError, TopicsError
+from topics.errors import DiskFull, Poisoned, TopicsError
 from topics.storage import frames
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
 
-
-class Ticket:
-    """The outcome of one operation, now or later. `context` is its owner's, for the callback."""
-
-    __slots__ = ("callback", "context", "done", "error", "result")
-
-    def __init__(self) -> None:
-        self.done = False
-        self.error: TopicsError | None = None
-        self.result: Any = None
-        self.callback: Callable[[Ticket], None] | None = None
-        self.context: Any = None
-
-    def resolve(self, result: Any) -> None:
-        assert not self.done
-        self.result = result
-        self.done = True
-        if self.callback is not None:
-            self.callback(self)
-
-    def fail(self, error: TopicsError) -> None:
-        self.error = error
-        self.resolve(None)
-
-
-class Owner(Protocol):
-    """Who asked for an operation: a ticket, or somebody who is answered with others at once."""
-
-    def fail(self, error: TopicsError) -> None: ...
+# What `apply` returns when it has done a piece of its work and wants to be called again.
+UNFINISHED = object()
 
 
 class Frame:
-    """One frame on its way: `apply` runs once, or `undo` does, or the outcome is unknown."""
+    """One frame on its way: it is applied and told, or undone and failed, or unknown."""
 
     __slots__ = (
         "aside", "cols", "count", "first", "flags", "floor", "gated", "kind", "payload", "ticket",
@@ -76,7 +57,15 @@ class Frame:
         )  # fmt: skip
 
     def apply(self) -> Any:
-        """Brings the effect into memory; returns the ticket's result."""
+        """Brings the effect into memory; returns the ticket's result, or UNFINISHED.
+
+        Raises nothing: it has what it needs, or goes without.
+        """
+
+    def tell(self, result: Any) -> None:
+        """Answers, once it is applied."""
+        if self.ticket is not None:
+            self.ticket.resolve(result)
 
     def undo(self) -> None:
         """Takes back what staging did."""
@@ -137,7 +126,13 @@ class Committer:
     def __init__(self, shards: list[Shard], syncer: Syncer) -> None:
         self.lanes = [Lane(shard) for shard in shards]
         self._syncer = syncer
-        self.poison: BaseException | None = None
+        self.poison: Poisoned | None = None
+        # Told once, before anybody else is: it leaves the note for the next start.
+        self.on_poison: Callable[[Poisoned], None] = _unheard
+        # Topics whose first operation here is applied in pieces, with what waits behind it.
+        self._held: dict[Topic, deque[Frame]] = {}
+        # What answering raised: the others are answered first.
+        self._untold: list[Exception] = []
         # How long the log took for what is being applied now: its write, and its sync if it waited.
         self.write_s = 0.0
         self.sync_s = 0.0
@@ -168,21 +163,39 @@ class Committer:
         """Applies an operation that leaves no bytes, in its turn."""
         if topic.gated:
             self.flush()
+        if self.poison is not None:
+            ticket.fail(self._refused())
+            return
         if not topic.gated:
             self.write_s = self.sync_s = 0.0
-            ticket.resolve(apply())
-            return
-        topic.gated += 1
+            try:
+                result = apply()
+            except Exception as error:
+                self._broken(Op(topic, frames.MARK, apply, gated=False, ticket=ticket), error)
+            if result is not UNFINISHED:
+                ticket.resolve(result)
+                return
         op = Op(topic, frames.MARK, apply, gated=True, ticket=ticket)
-        lane = self.lane_of(topic)
-        lane.waiting.append((lane.waiting[-1][0], op))
+        is_first = not topic.gated
+        topic.gated += 1
+        if is_first or topic in self._held:
+            self._hold(op)
+        else:
+            lane = self.lane_of(topic)
+            lane.waiting.append((lane.waiting[-1][0], op))
+
+    # -- writing -----------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Writes what is staged. Afterwards every ungated operation is applied."""
+        """Writes what is staged. Afterwards every ungated operation is applied, or held."""
+        if self.poison is not None:
+            self._refuse_staged()
+            return
         for lane in self.lanes:
             if lane.staged:
                 ops, lane.staged = lane.staged, []
                 self._write(lane, ops)
+        self._raise_untold()
 
     def _write(self, lane: Lane, ops: list[Frame]) -> None:
         stats = lane.shard.stats
@@ -197,24 +210,29 @@ class Committer:
         except DiskFull as full:
             self._reject(ops, full)
             return
-        except MemoryError:
-            # A group is put together in memory before its first byte is written.
-            self._reject(ops, StorageError("no memory for the write; nothing was written"))
-            return
         except Poisoned as error:
             self._unknown(ops, error)
             raise
+        except Exception as error:
+            # A group is put together in memory before its first byte is written.
+            self._reject(ops, unwritten(error))
+            return
         self.write_s, self.sync_s = lane.shard.write_s, 0.0
         waits = False
-        for op in ops:
-            if op.gated:
-                lane.waiting.append((end, op))
-                waits = True
-            else:
-                _apply(op)
+        rest = iter(ops)
+        try:
+            for op in rest:
+                if op.gated:
+                    lane.waiting.append((end, op))
+                    waits = True
+                elif (self._held and op.topic in self._held) or not self._apply(op):
+                    self._hold(op)
+        except Poisoned as error:
+            self._unknown([*rest], error)
+            raise
         if waits:
             self._syncer.kick(lane.shard)
-            self.poll()
+            self._poll()
         else:
             self._syncer.touch(lane.shard)
 
@@ -223,29 +241,36 @@ class Committer:
             if op.gated and not op.aside:
                 op.topic.gated -= 1
             op.undo()
-        for op in ops:
-            op.fail(error)
+        self._fail(ops, error)
 
-    def fail(self, error: Poisoned) -> None:
-        """Storage failed elsewhere: nothing more is written, what waits is unknown."""
-        if self.poison is None:
-            self._unknown([], error)
+    # -- applying ----------------------------------------------------------------------------
 
-    def _unknown(self, ops: list[Frame], error: Poisoned) -> None:
-        self.poison = error
-        unknown = OutcomeUnknown(
-            "the write may or may not be there: storage failed before it was known to be durable; "
-            "retry with the same idempotency key after the server has restarted",
-            cause=str(error),
-        )
-        pending = [op for lane in self.lanes for _, op in lane.waiting]
-        for lane in self.lanes:
-            lane.waiting.clear()
-        for op in [*pending, *ops]:
-            op.fail(unknown)
+    def _apply(self, op: Frame) -> bool:
+        """Brings an operation into memory and answers it; False when a piece of it is left."""
+        try:
+            result = op.apply()
+        except Exception as error:
+            self._broken(op, error)
+        if result is UNFINISHED:
+            return False
+        try:
+            op.tell(result)
+        except Exception as error:
+            self._untold.append(error)
+        return True
+
+    def _hold(self, op: Frame) -> None:
+        if not op.gated:
+            op.gated = True
+            op.topic.gated += 1
+        self._held.setdefault(op.topic, deque()).append(op)
 
     def poll(self) -> None:
         """Applies what has become durable; raises Poisoned after a failed sync."""
+        self._poll()
+        self._raise_untold()
+
+    def _poll(self) -> None:
         for lane in self.lanes:
             shard, waiting = lane.shard, lane.waiting
             if shard.poison is not None and self.poison is None:
@@ -255,17 +280,101 @@ class Committer:
             self.write_s, self.sync_s = shard.write_s, shard.sync_s
             while waiting and not shard.synced < waiting[0][0]:
                 _, op = waiting.popleft()
-                if not op.aside:
-                    op.topic.gated -= 1
-                _apply(op)
+                if op.aside:
+                    self._apply(op)
+                elif self._held and op.topic in self._held:
+                    self._hold(op)
+                else:
+                    self._apply_gated(op)
+
+    def _apply_gated(self, op: Frame) -> None:
+        """Applies the first of its topic."""
+        op.topic.gated -= 1
+        if not self._apply(op):
+            op.topic.gated += 1
+            self._held.setdefault(op.topic, deque()).appendleft(op)
+
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._held)
+
+    @property
+    def held(self) -> set[Frame]:
+        """What is durable, or nobody waits for, and not applied to its end."""
+        return {op for ops in self._held.values() for op in ops}
+
+    def work(self) -> bool:
+        """Applies a piece of each topic's held operations; True when there is more."""
+        for topic, ops in list(self._held.items()):
+            op = ops.popleft()
+            if not ops:
+                del self._held[topic]
+            self._apply_gated(op)
+        self._raise_untold()
+        return bool(self._held)
+
+    def settle(self) -> None:
+        """Applies what is held to its end, at once."""
+        while self.work():
+            pass
+
+    # -- failing -----------------------------------------------------------------------------
+
+    def fail(self, error: Poisoned) -> None:
+        """Storage failed elsewhere: nothing more is written, what waits is unknown."""
+        if self.poison is None:
+            self._unknown([], error)
+
+    def _broken(self, op: Frame, error: Exception) -> NoReturn:
+        """What is in memory is no longer what the log says: only a new process can tell."""
+        poisoned = Poisoned(f"an operation could not be applied: {error!r}")
+        self._unknown([op], poisoned)
+        raise poisoned from error
+
+    def _unknown(self, ops: list[Frame], error: Poisoned) -> None:
+        if self.poison is None:
+            self.poison = error
+            self.on_poison(error)
+        pending = [op for lane in self.lanes for _, op in lane.waiting]
+        held = [op for ops in self._held.values() for op in ops]
+        for lane in self.lanes:
+            lane.waiting.clear()
+        self._held.clear()
+        self._fail([*held, *pending, *ops], unknown(error))
+        self._refuse_staged()
+
+    def _refuse_staged(self) -> None:
+        for lane in self.lanes:
+            ops, lane.staged = lane.staged, []
+            self._fail(ops, self._refused())
+
+    def _refused(self) -> Poisoned:
+        return Poisoned(f"storage failed before this was written, and nothing is: {self.poison}")
+
+    def _fail(self, ops: list[Frame], error: TopicsError) -> None:
+        for op in ops:
+            try:
+                op.fail(error)
+            except Exception as untold:
+                self._untold.append(untold)
+
+    def _raise_untold(self) -> None:
+        if self._untold:
+            untold, self._untold = self._untold, []
+            raise untold[0]
+
+    # -- waiting -----------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Flushes and waits until everything written so far is durable."""
+        """Flushes and waits until everything written so far is durable and applied."""
         self.flush()
         for lane in self.lanes:
             if lane.shard.is_dirty:
                 self._syncer.wait(lane.shard, lane.shard.position)
         self.poll()
+        if self.poison is not None:
+            raise self.poison
+        self.settle()
 
     def wait(self, ticket: Ticket) -> Any:
         """Blocks until the ticket ends; returns its result or raises its error."""
@@ -276,109 +385,13 @@ class Committer:
             if lane.waiting:
                 self._syncer.wait(lane.shard, lane.waiting[-1][0])
                 self.poll()
+        if not ticket.done:
+            self.settle()
         assert ticket.done
         if ticket.error is not None:
             raise ticket.error
         return ticket.result
 
 
-def _apply(op: Frame) -> None:
-    result = op.apply()
-    if op.ticket is not None:
-        op.ticket.resolve(result)
-
-
-class Syncer:
-    """Syncs when asked, in the calling thread: the deterministic one."""
-
-    def kick(self, shard: Shard) -> None:
-        """Something waits for this shard."""
-        shard.sync()
-
-    def touch(self, shard: Shard) -> None:
-        """Something was written that nobody waits for."""
-
-    def interval(self, shard: Shard) -> None:
-        """The sync interval is over, and there is something to sync."""
-        shard.sync()
-
-    def wait(self, shard: Shard, upto: Mark) -> None:
-        if shard.synced < upto:
-            shard.sync()
-
-    def close(self) -> None:
-        pass
-
-
-class ThreadSyncer(Syncer):
-    """One thread for each shard. It syncs at once when somebody waits, else at an interval.
-
-    While a sync runs, further groups gather behind it: that is the group commit, and its window is
-    as long as the disk makes it.
-    """
-
-    def __init__(self, shards: list[Shard], interval_s: float, notify: Callable[[], None]) -> None:
-        self._notify = notify
-        self._interval_s = interval_s
-        self._stopping = False
-        self._wake = {id(shard): threading.Event() for shard in shards}
-        self._dirty = {id(shard): threading.Event() for shard in shards}
-        self._asked = {id(shard): 0 for shard in shards}
-        self._synced = threading.Condition()
-        self._threads = [
-            threading.Thread(target=self._run, args=(shard,), name=f"topics-sync-{shard.index}")
-            for shard in shards
-        ]
-        for thread in self._threads:
-            thread.daemon = True
-            thread.start()
-
-    def kick(self, shard: Shard) -> None:
-        # Counted before the event: one that is cleared unseen is still noticed behind the sync.
-        self._asked[id(shard)] += 1
-        self._wake[id(shard)].set()
-        self._dirty[id(shard)].set()
-
-    def touch(self, shard: Shard) -> None:
-        dirty = self._dirty[id(shard)]
-        if not dirty.is_set():
-            dirty.set()
-
-    def interval(self, shard: Shard) -> None:
-        """Its thread keeps the interval itself."""
-
-    def wait(self, shard: Shard, upto: Mark) -> None:
-        with self._synced:
-            while shard.synced < upto and shard.poison is None:
-                self.kick(shard)
-                self._synced.wait(1.0)
-
-    def close(self) -> None:
-        self._stopping = True
-        for event in [*self._wake.values(), *self._dirty.values()]:
-            event.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, shard: Shard) -> None:
-        wake, dirty = self._wake[id(shard)], self._dirty[id(shard)]
-        seen = 0
-        while not self._stopping:
-            dirty.wait()
-            wake.wait(self._interval_s)
-            wake.clear()
-            dirty.clear()
-            # Read in front of the sync: who asks later is not covered by it and asks again.
-            asked = self._asked[id(shard)]
-            try:
-                shard.sync()
-            except Exception as error:
-                # Whatever it was: others wait for this thread, and for what they are not told.
-                shard.poison = error
-            if asked == seen and shard.poison is None:
-                # Nobody waits: the interpreter is left to those who work.
-                continue
-            seen = asked
-            with self._synced:
-                self._synced.notify_all()
-            self._notify()
+def _unheard(_error: Poisoned) -> None:
+    pass

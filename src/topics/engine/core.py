@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -10,22 +12,27 @@ from topics.clock import Clock
 from topics.engine import retention
 from topics.engine.background import Jobs, ThreadJobs
 from topics.engine.block import Block
-from topics.engine.commit import Committer, Op, Syncer
+from topics.engine.commit import Committer, Op
 from topics.engine.names import Names
 from topics.engine.routers import Routers
-from topics.engine.segments import Segments
+from topics.engine.segments import ColdMiss, Segments
+from topics.engine.syncing import Syncer
 from topics.engine.tags import TagIndex
+from topics.engine.tiering import Tiering
 from topics.engine.topic import Topic
-from topics.errors import DiskFull, TopicNotFound
+from topics.errors import DiskFull, Poisoned, StorageError, TopicNotFound
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
+from topics.storage.marks import Marks
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 if TYPE_CHECKING:
+    from topics.engine.deleting import Deletion
     from topics.engine.promotion import Promotion
 
+TIDY_AT_ONCE_PIECES = 16
 # Frames that belong to no topic are written under this one.
 SYSTEM = Topic(0, "", 0, TopicConfig())
 
@@ -38,6 +45,7 @@ class Core:
         self.segments = segments
         self.jobs: Jobs = ThreadJobs() if settings.threads else Jobs()
         self.committer: Committer
+        self.marks: Marks
         self.syncer: Syncer
         self.generation = 0
         # Removes the unfinished files of a checkpoint that is given up.
@@ -59,7 +67,12 @@ class Core:
         self.live_bytes = 0
         # Assigned but not published yet.
         self.pending_bytes = 0
-        # Published since the last checkpoint began.
+        # Of the log that recovery read: its bytes, and how many starts have left a part of it.
+        self.replayed_bytes = 0
+        self.replayed_generations = 0
+        # Whether there are less than two snapshots, so that nothing of the log could be trimmed.
+        self.is_untrimmed = False
+        # Published since the last checkpoint began, or replayed.
         self.unsealed_records = 0
         self.unsealed_bytes = 0
         self.idempotency_keys = 0
@@ -68,13 +81,16 @@ class Core:
         self.open_topics: dict[int, None] = {}
         # Topics whose tag index has work left over for maintenance.
         self.unfolded: set[int] = set()
+        # Deletes that are being prepared, and what tidies up behind others.
+        self.deletions: list[Deletion] = []
+        self.tidying: deque[Iterator[None]] = deque()
         # Ephemeral topics on their way to another class, by id.
         self.promotions: dict[int, Promotion] = {}
+        # Whether a checkpoint is under way; see `sealing`.
+        self.is_sealing = False
         # How often the log was cut for a checkpoint.
         self.checkpoints_begun = 0
-        # Sealed blocks that are still in memory, oldest first.
-        self.resident: deque[tuple[Block, int]] = deque()
-        self.resident_bytes = 0
+        self.tiering = Tiering(self)
         # Whether sliced work waits for a thread: then more slices now would do nothing.
         self.is_waiting = False
 
@@ -98,6 +114,36 @@ class Core:
             yield
         finally:
             self.is_waiting = False
+
+    def until_durable(self) -> Iterator[None]:
+        """Waits, a step at a time, until all that was written so far is durable."""
+        marks = [lane.shard.position for lane in self.committer.lanes]
+        for lane, mark in zip(self.committer.lanes, marks, strict=True):
+            if lane.shard.synced < mark:
+                self.syncer.kick(lane.shard)
+            while lane.shard.synced < mark:
+                if lane.shard.poison is not None:
+                    raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
+                yield from self.waiting()
+        self.committer.poll()
+
+    def settle_marks(self) -> None:
+        """Makes MARKS durable now; a failure is one of the log."""
+        shard = self.committer.lanes[0].shard
+        shard.settle()
+        self.committer.poll()
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether deletes that are too much for a turn have something left to do."""
+        return bool(self.deletions or self.tidying or self.committer.is_holding)
+
+    def tidy(self, work: Iterator[None]) -> None:
+        """Does work that nobody waits for: at once when it is little, else in slices."""
+        for _ in range(TIDY_AT_ONCE_PIECES):
+            if next(work, self) is self:
+                return
+        self.tidying.append(work)
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -129,7 +175,9 @@ class Core:
             self.names.discard(topic.name)
         for block in topic.blocks:
             topic.release(block)
-        topic.blocks = []
+        # Empty, and as any other: what is on its way to it still arrives, in its order.
+        topic.blocks, topic.holes = [], None
+        topic.floor = topic.head + 1
         topic.live_count = topic.live_bytes = 0
         self.live_bytes -= topic.counted_bytes
         self.idempotency_keys -= len(topic.keys or ())
@@ -168,15 +216,27 @@ class Core:
             topic.untagged.pop()
             yield
 
-    def index_all_tags(self) -> Iterator[None]:
-        """Enters the tags that recovery left for later, fetching cold blocks beside the caller."""
+    def index_all_tags(self) -> Iterator[bool]:
+        """Enters the tags that recovery left for later; False while a block has to be fetched."""
         for topic in [topic for topic in self.by_id.values() if topic.untagged]:
-            while topic.untagged and not topic.dropped:
-                block = topic.untagged[-1]
-                if not block.is_ghost and self.segments.columns_or_none(block) is None:
-                    yield from self.bring(block)
-                next(self.index_tags(topic), None)
-                yield
+            # A topic with a block that can not be read is left to its next delete, which is told.
+            with contextlib.suppress(StorageError):
+                while topic.untagged and not topic.dropped:
+                    block = topic.untagged[-1]
+                    is_here = block.is_ghost or self.segments.holds(block)
+                    if is_here:
+                        next(self.index_tags(topic), None)
+                    else:
+                        self.tiering.want(block)
+                    yield is_here
+
+    def index_more_tags(self, topic: Topic) -> Iterator[None]:
+        """Enters the tags of one more block, fetching it beside the caller; raises StorageError."""
+        try:
+            next(self.index_tags(topic), None)
+        except ColdMiss as miss:
+            yield from self.bring(miss.ahead[0])
+        yield
 
     def bring(self, block: Block) -> Iterator[None]:
         """Fetches a cold block beside the caller; raises what the store raised."""
@@ -197,17 +257,20 @@ class Core:
                     lane.shard.is_routed = False
                     raise
 
-    # -- memory ------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def sealing(self) -> Iterator[None]:
+        """From before the log is cut for a checkpoint until no segment moves any more.
 
-    def note_resident(self, block: Block) -> None:
-        """A sealed block whose columns are still in memory; the oldest of them go at the bound."""
-        self.resident.append((block, block.size))
-        self.resident_bytes += block.size
-        while self.resident_bytes > self.settings.resident_bytes and self.resident:
-            oldest, size = self.resident.popleft()
-            self.resident_bytes -= size
-            if oldest.segment is not None:
-                oldest.columns = None
+        Copies that are made meanwhile are logged in their own right. Every other map was applied
+        before the first topic was captured, or copies what was live when all of them had been: so
+        a snapshot, its segments and the log behind it have what its maps are about, whatever was
+        deleted, dropped or moved to the cold store in between.
+        """
+        self.is_sealing = True
+        try:
+            yield
+        finally:
+            self.is_sealing = False
 
     # -- time --------------------------------------------------------------------------------
 
@@ -221,31 +284,42 @@ class Core:
         """
         if not topic.config.ttl_ms and not topic.holds:
             return
-        now_ms, load = self.clock.wall_ms(), self.segments.columns_or_none
+        now_ms, load, floor = self.clock.wall_ms(), self.segments.spans, topic.floor
         moved = [EXPIRED] if retention.expire(topic, now_ms, load) else []
-        if topic.holds and retention.let_go(topic, now_ms, load):
+        # What holds kept from the caps and have become too old for.
+        if topic.holds and retention.evict(topic, load, now_ms=now_ms):
             moved.append(EVICTED)
         self.recount(topic)
         if log and topic.durability != "ephemeral" and self.committer.poison is None:
             for state in moved:
-                self.log_floor(topic, state)
+                self._log_floor(topic, state, floor)
 
     def evict(self, topic: Topic) -> None:
-        """Lets the caps evict. What depended on an estimate of cold bytes is written down."""
-        moved = retention.evict(topic, self.segments.columns_or_none)
+        """Lets the caps evict. Replay comes to the same, unless bytes had to be estimated."""
+        floor = topic.floor
+        moved = retention.evict(topic, self.segments.spans)
         self.recount(topic)
-        if moved and self.estimates_bytes(topic) and topic.durability != "ephemeral":
-            self.log_floor(topic, EVICTED)
 
-    def estimates_bytes(self, topic: Topic) -> bool:
-        is_asked = bool(topic.config.cap_bytes or topic.holds)
-        return is_asked and self.segments.store is not None
+        if moved and not self.segments.is_exact and topic.durability != "ephemeral":
+            self._log_floor(topic, EVICTED, floor)
 
-    def log_floor(self, topic: Topic, state: int) -> None:
-        """Writes down how far records were lost to `state`."""
+    def log_estimates(self, topic: Topic) -> None:
+        """Writes down how far replay evicted by estimates: a later one may count exactly."""
+        is_asked = not self.segments.is_exact and topic.durability != "ephemeral"
+        if is_asked and EVICTED in dict(topic.lost):
+            self._log_floor(topic, EVICTED, topic.floor)
+
+    def _log_floor(self, topic: Topic, state: int, first: int) -> None:
+        """Writes down how far records from `first` on were lost to `state`."""
         floor = dict(topic.lost).get(state, 0) + 1
         op = Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
         lane = self.committer.lane_of(topic)
+        if (lane.staged or topic.gated) and topic.account is not None:
+            # The frame stands behind what is on its way and took effect before it: what that would
+            # have removed, for another reason, was lost for this one.
+            parts = topic.account.ranges(first, floor - 1)
+            runs = [seq for low, high, known in parts if known == state for seq in (low, high)]
+            op.payload = array("Q", runs).tobytes()
         if lane.staged or lane.shard.is_dirty:
             self.committer.stage(op)
             return

@@ -246,7 +246,7 @@ def _stage(
 
     def apply() -> Any:
         if _fold(topic, frame) and not topic.dropped:
-            retention.expire(topic, now_ms, core.segments.columns_or_none)
+            retention.expire(topic, now_ms, core.segments.spans)
             core.evict(topic)
         return answer()
 
@@ -273,7 +273,7 @@ def _fold(topic: Topic, frame: CursorFrame) -> bool:
 def replay(core: Core, topic: Topic, payload: memoryview, ts: int) -> None:
     """Applies a CURSOR frame of the log. Idempotent."""
     if _fold(topic, _FRAME.decode(payload)):
-        load = core.segments.columns_or_none
+        load = core.segments.spans
         retention.expire(topic, ts, load)
         retention.evict(topic, load)
         core.recount(topic)

@@ -14,18 +14,14 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from topics.engine import append, catalog, deletes, reading, routing, singles
+from topics.engine import append, catalog, deletes, deleting, reading, routing, singles
 from topics.engine.commit import Owner, Ticket
 from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import View
 from topics.engine.routers import Router
 from topics.engine.topic import Topic
-from topics.engine.write import Batch, Request, decode_write, is_single, request_of
-from topics.errors import (
-    InvalidRequest,
-    TopicNotFound,
-    TopicsError,
-)
+from topics.engine.write import Batch, Request, check_bytes, decode_write, is_single, request_of
+from topics.errors import InvalidRequest, TopicNotFound
 from topics.settings import MIB
 from topics.types import (
     U64_MAX,
@@ -96,11 +92,12 @@ class Engine(QueueCalls):
 
     def submit_router(self, name: str, router: routing.Given) -> tuple[Router, bool, Ticket]:
         self._check_writable()
-        if routing.is_new_edge(self.core, name, router):
-            # A checkpoint under way may have captured the two in the wrong order.
-            self._guard(self._maintenance.finish_checkpoint)
-            self.finish_recovery()
-        return routing.put(self.core, name, router)
+        asked = routing.read_input(router)
+        for topic in (asked.source, asked.dest):
+            if topic in self.core.by_name:
+                # Where it starts is judged by the head.
+                self._topic(topic)
+        return routing.put(self.core, name, asked)
 
     def router(self, name: str) -> Router:
         self._check_open()
@@ -130,6 +127,7 @@ class Engine(QueueCalls):
     ) -> Appended:
         """Appends records; durable on return as the topic's class promises."""
         request = request_of(records, node=node, idempotency_key=idempotency_key, create=create)
+        check_bytes(request, self.core.settings.max_body_bytes)
         request.config = None if config is None else config_input(config)
         return self._wait(self.submit_append(name, request))  # type: ignore[no-any-return]
 
@@ -156,7 +154,7 @@ class Engine(QueueCalls):
             append.append(
                 self.core, topic, batch, key=request.idempotency_key, created=created, ticket=ticket
             )
-        except TopicsError:
+        except Exception:
             if created:
                 catalog.uncreate(self.core, topic)
             raise
@@ -193,20 +191,18 @@ class Engine(QueueCalls):
 
     def delete(self, name: str, *, before_seq: int | None = None, match: object = None) -> Deleted:
         """Removes existing records for good: below a seq, by tag, or both. Silent for readers."""
-        ticket = self._fetching(
-            lambda: self.submit_delete(name, before_seq=before_seq, match=match)
-        )
+        ticket = self.submit_delete(name, before_seq=before_seq, match=match)
         return self._wait(ticket)  # type: ignore[no-any-return]
 
     def submit_delete(self, name: str, *, before_seq: object, match: object) -> Ticket:
-        """Stages a delete. Raises ColdMiss, with nothing staged, when tags are out of reach."""
+        """Begins a delete; it is staged now, or, when it is a large one, by `maintain`."""
         self._check_writable()
         before = deletes.parse_before(before_seq)
         predicate = None if match is None else deletes.parse_match(match)
         if before is None and predicate is None:
             raise InvalidRequest("a delete needs before_seq or match or both")
         ticket = Ticket()
-        deletes.delete(self.core, self._topic(name), before, predicate, ticket)
+        deleting.delete(self.core, self._topic(name), before, predicate, ticket)
         return ticket
 
     # -- reading -----------------------------------------------------------------------------
@@ -237,7 +233,7 @@ class Engine(QueueCalls):
             raise InvalidRequest("from_seq must be from 0 to 2^64 - 1")
         topic = self._topic(name)
         core = self.core
-        if topic.config.ttl_ms or topic.holds or core.estimates_bytes(topic):
+        if topic.config.ttl_ms or topic.holds:
             core.expire(topic)
             core.committer.flush()
         if touch:

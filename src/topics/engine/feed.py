@@ -20,6 +20,7 @@ from topics.engine.scheduler import Scheduler, Served
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.engine.watch import Cursor, Frame, Look, Sink, Step, Subscription
+from topics.errors import CorruptData
 from topics.storage import frames
 from topics.storage.frames import Mark
 
@@ -66,11 +67,10 @@ class Feed:
 
     # -- for the scheduler -------------------------------------------------------------------
 
-    def priority(self, now_ms: int, waiting_since_ms: int) -> int:
+    def priority(self, wall_ms: int, waited_ms: int) -> int:
         topic = self.topic
         return priority.effective(
-            topic.config, consumed_ms=topic.last_read_ts, now_ms=now_ms,
-            waiting_since_ms=waiting_since_ms,
+            topic.config, consumed_ms=topic.last_read_ts, now_ms=wall_ms, waited_ms=waited_ms
         )  # fmt: skip
 
     def serve(self, frames_max: int, bytes_max: int) -> Served:
@@ -242,7 +242,10 @@ class Feed:
             sink = cursor.subscription.sink
             if cursor.feed is not self or sink is None:
                 continue
-            if isinstance(error, Exception):
+            if isinstance(error, CorruptData):
+                self.feeds.detach_one(cursor)
+                sink.fail(cursor, error, is_final=True)
+            elif isinstance(error, Exception):
                 sink.fail(cursor, error, is_final=False)
                 self.feeds.retry(cursor)
             else:

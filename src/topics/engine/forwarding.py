@@ -5,9 +5,11 @@ when, and how, so that recovery makes the same records again from the source's o
 is durable in the source is forwarded, so those bytes are there as long as the frame is. What a
 source lost before it was forwarded takes seqs in the destination too, as a `source_trim` hole.
 
-Where there are no such bytes, the log has other frames: copies of an ephemeral source's records
-are appended in their own right; an ephemeral destination keeps its copies in memory only. In both
-cases the MAP frame just moves the cursor.
+Where those bytes may not be there, the log has other frames. Copies are appended in their own right
+when their source is ephemeral, when it is in the cold store, which a start must not depend on, and
+while a checkpoint is under way, which may pass over what they were made from. An ephemeral
+destination keeps its copies in memory only. In all of these cases the MAP frame just moves the
+cursor.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 from topics.engine import append, router_frames
 from topics.engine.commit import Frame
 from topics.engine.core import Core
-from topics.engine.planning import Piece, Plan, plan
+from topics.engine.planning import Piece, Plan, hole_runs, plan
 from topics.engine.router_frames import MapFrame, Place
 from topics.engine.routers import Router, Source
 from topics.engine.segments import ColdMiss
@@ -47,7 +49,7 @@ def forward(core: Core) -> bool:
         upto = _durable_upto(core, topic, source)
         for router in list(source.routers):
             try:
-                more = _forward_one(core, router, source, upto) or more
+                more = _forward_one(core, router, upto) or more
             except ColdMiss as miss:
                 missed = miss
         if any(router.ahead.cursor < topic.head for router in source.routers):
@@ -71,11 +73,11 @@ def _durable_upto(core: Core, topic: Topic, source: Source) -> int:
     return min(source.durable_head, topic.head)
 
 
-def _forward_one(core: Core, router: Router, source: Source, upto: int) -> bool:
+def _forward_one(core: Core, router: Router, upto: int) -> bool:
     """Forwards a piece for one router; True when there may be more at once."""
     dest = router.dest
     now_s = core.clock.monotonic_s()
-    if router.ahead.cursor >= upto or now_s < router.retry_s or source.is_held:
+    if router.ahead.cursor >= upto or now_s < router.retry_s:
         return False
     if router.ahead.step - router.place.step >= MOVING_MAX:
         return False
@@ -96,7 +98,8 @@ def _forward_one(core: Core, router: Router, source: Source, upto: int) -> bool:
         return False
     router.backoff_s, router.blocked = 0.0, ""
     if found.cursor == router.ahead.cursor:
-        return True
+        # There is more to look through, or it waits for what is on its way.
+        return router.looked_upto < min(router.look_upto, dest.head)
     _stage(core, router, found, ts)
     return router.ahead.cursor < upto
 
@@ -114,7 +117,7 @@ def _stage(core: Core, router: Router, found: Plan, ts: int) -> None:
         router.known = set()
     _note_hops(core, router, found, first)
     is_resident = dest.durability == "ephemeral"
-    is_logged = not is_resident and source.config.durability == "ephemeral"
+    is_logged = not is_resident and not _is_derivable(core, source, found)
     if is_resident:
         dest.last_ts = ts
         put_pieces(core, dest, first, found.pieces)
@@ -123,6 +126,11 @@ def _stage(core: Core, router: Router, found: Plan, ts: int) -> None:
             CopyOp(core, dest, count, columns, ts).stage()
     is_derived = not is_resident and not is_logged
     MapOp(core, router, before, found if is_derived else None, ts).stage()
+
+
+def _is_derivable(core: Core, source: Topic, found: Plan) -> bool:
+    """Whether recovery finds what was copied for as long as the log has the map, by itself."""
+    return not (source.config.durability == "ephemeral" or core.is_sealing or found.is_cold)
 
 
 class CopyOp(Frame):
@@ -153,8 +161,7 @@ class CopyOp(Frame):
 
     def apply(self) -> None:
         append.arrived(self._core, self.topic, self._size)
-        if not self.topic.dropped:
-            put_pieces(self._core, self.topic, self.first, [(self._count, self._piece)])
+        put_pieces(self._core, self.topic, self.first, [(self._count, self._piece)])
 
     def undo(self) -> None:
         append.arrived(self._core, self.topic, self._size)
@@ -200,8 +207,7 @@ class MapOp(Frame):
         found = self._plan
         if found is not None:
             append.arrived(self._core, self.topic, found.size)
-            if not self.topic.dropped:
-                put_pieces(self._core, self.topic, self.first, found.pieces)
+            put_pieces(self._core, self.topic, self.first, found.pieces)
 
     def undo(self) -> None:
         self._router.ahead = self._before
@@ -230,20 +236,28 @@ def _note_hops(core: Core, router: Router, found: Plan, first: int) -> None:
     """Counts how far each copy has come, for topics in a cycle only."""
     if len(core.routers.ring(router.dest)) == 1:
         return
-    behind = core.routers.hops.get(router.source.id, {})
-    counts = core.routers.hops.setdefault(router.dest.id, {})
+    routers, source = core.routers, router.source
+    behind = routers.hops.get(source.id, {})
+    counts = routers.hops.setdefault(router.dest.id, {})
+    holes = routers.hole_hops.setdefault(router.dest.id, [])
     for state, low, high in found.runs:
         if state == LIVE:
             for seq in range(low, high + 1):
                 counts[first + seq - low] = behind.get(seq, 0) + 1
+        else:
+            [(*_, hops)] = hole_runs(core, source, low, high)
+            holes.append((first, first + high - low, hops + 1))
         first += high - low + 1
 
 
 def _forget_hops(core: Core, source: Topic) -> None:
     """What every router is past needs no count any more."""
-    counts = core.routers.hops.get(source.id)
+    counts = core.routers.hops.get(source.id, {})
     routers = core.routers.from_topic(source)
-    if counts and routers:
+    holes = core.routers.hole_hops.get(source.id)
+    if (counts or holes) and routers:
         passed = min(router.place.cursor for router in routers)
         for seq in [seq for seq in counts if seq <= passed]:
             del counts[seq]
+        if holes:
+            holes[:] = [hole for hole in holes if hole[1] > passed]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 _COUNT_BITS = 16
 _SEQ_BITS = 64
+PART_KEYS = 2000
 
 
 class Keys:
@@ -49,6 +50,23 @@ class Keys:
         for digest in gone:
             del self._answers[digest]
         return len(gone)
+
+    def parts(self, head: int) -> Iterator[list[tuple[bytes, int, int, int]]]:
+        """Those of writes up to `head`, some at a time: there may be millions, and they change.
+
+        One that came since `head` stood is in the log behind it, or was on its way and may never
+        arrive; one that went since has left its window.
+        """
+        digests = list(self._answers)
+        for at in range(0, len(digests), PART_KEYS):
+            part = []
+            for digest in digests[at : at + PART_KEYS]:
+                packed = self._answers.get(digest)
+                if packed is not None:
+                    ts, first, count = _unpack(packed)
+                    if first + count - 1 <= head:
+                        part.append((digest, first, count, ts))
+            yield part
 
     def dump(self) -> Iterator[tuple[bytes, int, int, int]]:
         for digest, packed in self._answers.items():

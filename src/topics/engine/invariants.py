@@ -43,8 +43,6 @@ class Scan:
     live_bytes: int = 0
     # False when some of it is in a cold store that was not given, or can not be read.
     is_whole: bool = True
-    # False when bytes were counted by share, because they are in the cold store.
-    is_exact: bool = True
     tags: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     last_ts: int = 0
 
@@ -65,7 +63,7 @@ def examine(core: Core, topic: Topic) -> Iterator[Finding]:
     if scan.records != topic.live_count:
         yield "count_wrong", f"counted {topic.live_count}, a scan finds {scan.records}"
     if scan.is_whole:
-        if scan.is_exact and scan.live_bytes != topic.live_bytes:
+        if scan.live_bytes != topic.live_bytes:
             yield "bytes_wrong", f"counted {topic.live_bytes}, a scan finds {scan.live_bytes}"
         yield from _tags(core, topic, scan)
 
@@ -120,8 +118,6 @@ def _block(core: Core, topic: Topic, block: Block, scan: Scan) -> Iterator[Findi
         if live:
             yield "bytes_missing", f"{_name(block)} has live records and no bytes"
         return
-    if block.segment is not None and block.segment.is_cold:
-        scan.is_exact = False
     waits = core.segments.store is not None
     try:
         columns = (core.segments.columns_waiting if waits else core.segments.columns)(block)
@@ -192,7 +188,7 @@ def _tags(core: Core, topic: Topic, scan: Scan) -> Iterator[Finding]:
         yield "tags_wrong", f"the index can not be built: {error}"
         return
     indexed: dict[str, list[int]] = {}
-    for tag in index.under(""):
+    for tag in {tag for tags in index.under(("", True)) for tag in tags}:
         seqs = [s for s in index.exact(tag) if s >= topic.floor and deletes.is_live(topic, s)]
         if seqs:
             indexed[tag] = sorted(seqs)

@@ -1,10 +1,15 @@
-"""From a snapshot and the files in seg/ to topics with blocks. Deletes nothing it does not know."""
+"""From a snapshot and the files in seg/ to topics with blocks. Deletes nothing it does not know.
+
+What a snapshot that can not be read may name is not known: while there is one in front of the
+chosen one, every segment stays where it is, and the next start may find it readable again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from topics.engine import cursors, lease_frames, rederive, router_frames
 from topics.engine.account import Account
@@ -19,7 +24,7 @@ from topics.storage import columns as columns_codec
 from topics.storage.datadir import DataDir
 from topics.storage.flags import doubtful
 from topics.storage.fs import join, opened
-from topics.storage.segment import DEAD, FileBytes, Row
+from topics.storage.segment import DEAD, FileBytes, Row, SegmentInfo
 from topics.storage.snapshot import Snapshot, TopicRecord
 
 # A block of a segment, with its delete flags.
@@ -35,6 +40,8 @@ class Chosen:
     summary: Snapshot | None
     records: list[TopicRecord]
     numbers: list[int]
+    # Of older snapshots.
+    older: list[Snapshot] = field(default_factory=list)
 
     @property
     def is_newest(self) -> bool:
@@ -48,6 +55,8 @@ class Leftovers:
     # Unfinished, or finished after the newest snapshot: all of their records are in the log.
     spent: list[str]
     unknown: list[str]
+    # Segments that only an older snapshot still needs.
+    outlived: list[int]
     next_segment: int
 
 
@@ -59,7 +68,8 @@ def choose_snapshot(data: DataDir) -> Chosen:
             summary, records = snapshot.read(data.fs, data.snapshots, number)
         except CorruptData:
             continue
-        return Chosen(summary, records, numbers)
+        older = [each for each in numbers if each < number]
+        return Chosen(summary, records, numbers, _summaries(data, older))
     if numbers:
         raise CorruptData(
             "no snapshot can be read; nothing was changed. Restore from a backup, or run "
@@ -69,15 +79,23 @@ def choose_snapshot(data: DataDir) -> Chosen:
     return Chosen(None, [], [])
 
 
-def load_snapshot(core: Core) -> Snapshot | None:
+def _summaries(data: DataDir, numbers: list[int]) -> list[Snapshot]:
+    found = []
+    for number in numbers:
+        with contextlib.suppress(CorruptData):
+            found.append(snapshot.read_summary(data.fs, data.snapshots, number))
+    return found
+
+
+def load_snapshot(core: Core) -> tuple[Snapshot | None, Leftovers]:
     """Enters the newest readable snapshot into `core`; None when there never was one."""
     chosen = choose_snapshot(core.data)
     left = leftovers(core.data, chosen)
     core.next_segment = max(core.next_segment, left.next_segment)
-    _clear_away(core.data, left)
     enter_snapshot(core, chosen)
+    core.segments.garbage.extend(left.outlived)
     _sync_flags(core)
-    return chosen.summary
+    return chosen.summary, left
 
 
 def _sync_flags(core: Core) -> None:
@@ -156,29 +174,40 @@ def leftovers(data: DataDir, chosen: Chosen) -> Leftovers:
     """
     taken = chosen.summary
     known = set(taken.segments) | set(taken.garbage) if taken else set()
+    older = {number for each in chosen.older for number in (*each.segments, *each.garbage)}
     young = taken.next_segment if taken else 1
-    left = Leftovers([], [], 1)
+    left = Leftovers([], [], [], 1)
     next_segment = 1
     for name in data.fs.listdir(data.segments):
         if name.endswith(".tmp"):
             left.spent.append(name)
             continue
-        number = segment.parse_file_name(name)
-        number = cold.parse_file_name(name) if number is None else number
+        number = number_of(name)
         if number is not None:
             next_segment = max(next_segment, number + 1)
-        if number in known:
+        if number in known or not (chosen.is_newest or taken is None):
             continue
-        is_young = number is not None and number >= young
-        is_spent = is_young and (chosen.is_newest or taken is None)
-        (left.spent if is_spent else left.unknown).append(name)
-    return Leftovers(left.spent, left.unknown, next_segment)
+        if number is not None and number in older:
+            if number not in left.outlived:
+                left.outlived.append(number)
+        else:
+            is_young = number is not None and number >= young
+            (left.spent if is_young else left.unknown).append(name)
+    return Leftovers(left.spent, left.unknown, left.outlived, next_segment)
 
 
-def _clear_away(data: DataDir, left: Leftovers) -> None:
-    """Removes what is known to be left over, sets aside what is not known."""
+def clear_away(core: Core, left: Leftovers) -> None:
+    """Removes what is known to be left over, sets aside what is not known.
+
+    Once everything else is recovered: a start that is refused has changed nothing, and the log was
+    seen to have what is removed.
+    """
+    data = core.data
     for name in left.spent:
-        data.fs.unlink(join(data.segments, name))
+        if name.endswith(".tmp") or _is_covered(core, name):
+            data.fs.unlink(join(data.segments, name))
+        else:
+            left.unknown.append(name)
     for name in data.fs.listdir(data.snapshots):
         # A snapshot that never got its name: the log still has all of it.
         if name.endswith(".tmp"):
@@ -190,7 +219,33 @@ def _clear_away(data: DataDir, left: Leftovers) -> None:
         data.fs.sync_dir(data.quarantine)
 
 
+def _is_covered(core: Core, name: str) -> bool:
+    """Whether the topics have every record of a segment, or had them before they were dropped."""
+    number = number_of(name)
+    try:
+        rows = [] if number is None else _read_segment(core, number)[0].rows
+    except CorruptData:
+        return False
+    topics = [(core.by_id.get(row.topic_id), row) for row in rows]
+    return all(
+        row.topic_id < core.next_topic_id if topic is None else row.stop - 1 <= topic.head
+        for topic, row in topics
+    )
+
+
+def number_of(name: str) -> int | None:
+    """The number of a segment, from the name of its file in either tier."""
+    number = segment.parse_file_name(name)
+    return cold.parse_file_name(name) if number is None else number
+
+
 def open_segment(core: Core, number: int) -> tuple[Segment, bytes]:
+    info, flags, is_cold = _read_segment(core, number)
+    return core.segments.adopt(info, flags, is_cold=is_cold), flags
+
+
+def _read_segment(core: Core, number: int) -> tuple[SegmentInfo, bytes, bool]:
+    """Table, flags and whether it is cold. Raises CorruptData."""
     data = core.data
     path = join(data.segments, segment.file_name(number))
     if data.fs.exists(path):
@@ -200,10 +255,10 @@ def open_segment(core: Core, number: int) -> tuple[Segment, bytes]:
             flags = file.pread(info.flag_count, info.flags_at)
         finally:
             file.close()
-        return core.segments.adopt(info, flags), flags
+        return info, flags, False
     if data.fs.exists(join(data.segments, cold.file_name(number))):
         info, flags = cold.read(data.fs, data.segments, number)
-        return core.segments.adopt(info, flags, is_cold=True), flags
+        return info, flags, True
     raise CorruptData(
         f"segment {number} is missing; nothing was changed. Restore it from a backup, or run "
         "`topics repair --accept-loss`.",
@@ -221,7 +276,7 @@ def enter_topic(
     topic.floor = record.floor
     topic.last_ts, topic.last_write_ts = record.last_ts, record.last_write_ts
     topic.bytes_total = record.bytes_total
-    topic.ceiling_seq, topic.ceiling_bytes = record.ceiling_seq, record.ceiling_bytes
+    topic.ceiling_seq = record.ceiling_seq
     topic.lost = tuple(tuple(pair) for pair in record.lost)  # type: ignore[misc]
     topic.holes = [tuple(hole) for hole in record.holes] or None  # type: ignore[misc]
     topic.account = Account.load(*record.account) if record.account is not None else None
@@ -271,14 +326,12 @@ def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Bl
     if DEAD in dead:
         block.dead = bytearray(DEAD if flag == DEAD else 0 for flag in dead)
         block.dead_count = block.dead.count(DEAD)
-    load = core.segments.columns_or_none
     start = max(topic.floor - row.first, 0)
     live = [(a, b) for a, b in block.live_runs(start, row.count)]
     count = sum(b - a for a, b in live)
     if count != row.count:
-        columns = load(block)
-        share = row.payload_bytes * count // row.count
-        block.live_bytes = share if columns is None else sum(columns.span(a, b) for a, b in live)
+        spans = core.segments.spans(block)
+        block.live_bytes = sum(spans.span(a, b) for a, b in live)
     topic.live_count += count
     topic.live_bytes += block.live_bytes
     if row.flags & columns_codec.TAGS:

@@ -113,7 +113,9 @@ def ack(
     if topic.durability == "ephemeral":
         frame = AckFrame(core, topic, together)
         frame.calls.append((named, owner))
-        core.committer.apply_resident(topic, frame.apply, Ticket())
+        ticket = Ticket()
+        ticket.callback = frame.ended
+        core.committer.apply_resident(topic, frame.apply, ticket)
         return
     staged = core.committer.lane_of(topic).staged
     last = staged[-1] if staged else None
@@ -161,7 +163,16 @@ class AckFrame(Frame):
 
     def apply(self) -> None:
         deletes.apply_delete(self._core, self.topic, self._close())
+
+    def tell(self, _result: None) -> None:
         _tell(self._core, self.topic, self.calls, self.together, waited=True)
+
+    def ended(self, ticket: Ticket) -> None:
+        """Answers for one that has no place in the log."""
+        if ticket.error is not None:
+            self.fail(ticket.error)
+        else:
+            self.tell(None)
 
     def undo(self) -> None:
         for named, _ in self.calls:

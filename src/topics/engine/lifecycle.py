@@ -7,13 +7,12 @@ next start, which then trusts nothing that it can not see synced.
 from __future__ import annotations
 
 import contextlib
-import gc
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import forwarding, promotion
+from topics.engine import deleting, forwarding, freezing, promotion
 from topics.engine.ceilings import close as close_ceiling
 from topics.engine.commit import Ticket
 from topics.engine.core import Core
@@ -41,6 +40,7 @@ class Lifecycle:
         self._lock = lock
         self._maintenance = Maintenance(core)
         self._is_closed = False
+        core.committer.on_poison = self._poisoned
 
     # -- life --------------------------------------------------------------------------------
 
@@ -84,8 +84,9 @@ class Lifecycle:
             raise Poisoned("topics checks itself with assertions; do not run python with -O")
         fs, clock = fs or OsFs(), clock or SystemClock()
         settings = check(settings or Settings())
+        path = fs.resolve(path)
         data = DataDir(fs, path)
-        lock = None
+        lock = recovery = None
         try:
             make_directory(fs, path)
             lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
@@ -97,13 +98,32 @@ class Lifecycle:
             core = Core(data, clock, settings, segments)
             recovery = Recovery(core, WalStats())
             yield from recovery.steps()
+            if settings.gc_freeze:
+                freezing.freeze_recovered()
         except BaseException as error:
+            if recovery is not None:
+                recovery.abandon()
             if lock is not None:
                 lock.release()
             if isinstance(error, OSError):
                 raise typed(error, f"{path} can not be opened") from error
             raise
-        return cls(core, recovery, lock)
+        engine = cls(core, recovery, lock)
+        try:
+            yield from engine._catch_up()
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def _catch_up(self) -> Iterator[float]:
+        """So that no number of short lives makes the log long."""
+        if self._maintenance.is_far_behind:
+            self.finish_recovery()
+            # Nothing but the checkpoint has failed: the log is what it was.
+            with contextlib.suppress(DiskFull, StorageError):
+                for _ in self._maintenance.catch_up():
+                    yield 1.0
 
     @property
     def is_recovering(self) -> bool:
@@ -118,17 +138,20 @@ class Lifecycle:
 
     def finish_recovery(self) -> None:
         """Brings back the topics of class memory that were left for after readiness."""
+        self._recover_rest()
+        if self.core.settings.gc_freeze:
+            freezing.freeze_rest()
+
+    def _recover_rest(self) -> None:
         while self.is_recovering:
             self.recover_one()
-        if self.core.settings.gc_freeze:
-            gc.collect()
-            gc.freeze()
 
     def _finish_topic(self, topic_id: int) -> None:
         self._recovery.replay.finish_deferred(topic_id)
         topic = self.core.by_id.get(topic_id)
         if topic is not None:
             self.core.recount(topic)
+            self.core.log_estimates(topic)
 
     def close(self) -> None:
         """Makes everything durable, marks the log as cleanly ended, lets go of the directory."""
@@ -144,12 +167,15 @@ class Lifecycle:
             core.syncer.close()
             for lane in core.committer.lanes:
                 lane.shard.close()
+            core.marks.close()
             core.segments.close()
             self._lock.release()
 
     def _close_log(self) -> None:
         core = self.core
         self.finish_recovery()
+        # What is on its way first: an account says what became of every seq that was acknowledged.
+        core.committer.sync()
         resident = [topic for topic in core.by_id.values() if topic.durability == "ephemeral"]
         written = [write_account(core, topic) for topic in resident]
         core.committer.sync()
@@ -165,6 +191,7 @@ class Lifecycle:
         for lane in core.committer.lanes:
             core.syncer.wait(lane.shard, lane.shard.position)
         core.committer.poll()
+        core.settle_marks()
 
     def __enter__(self) -> Self:
         return self
@@ -197,6 +224,10 @@ class Lifecycle:
 
     def maintain(self, budget_s: float = SLICE_S) -> bool:
         """A slice of background work; True when there is more to do at once."""
+        if self.is_recovering:
+            # A checkpoint would take what is still to come for what is not there.
+            self.recover_one()
+            return True
         more = False
 
         def run() -> None:
@@ -222,23 +253,30 @@ class Lifecycle:
 
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
+        self._recover_rest()
         self._guard(self._maintenance.checkpoint_now)
 
     def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
         """Erases from the disk what was deleted, evicted or expired so far."""
+        self._recover_rest()
         done = Scrubbed()
         work = scrub(self.core, done, keep_aside=keep_aside)
         self._guard(lambda: self._maintenance.finish(work))
         return done
 
     def _guard(self, call: Callable[[], None]) -> None:
-        """Runs a call that touches the log; a failed sync leaves a note for the next start."""
+        """Runs a call that touches the log; one that finds it failed ends what is on its way."""
         self._check_writable()
         try:
             call()
         except Poisoned as error:
-            self.core.data.poison(str(error))
+            self.core.committer.fail(error)
             raise
+
+    def _poisoned(self, error: Poisoned) -> None:
+        self.core.data.poison(str(error))
+        promotion.give_up(self.core, error)
+        deleting.give_up(self.core, error)
 
     def _wait(self, ticket: Ticket) -> Any:
         result = None
@@ -246,6 +284,7 @@ class Lifecycle:
         def wait() -> None:
             nonlocal result
             promotion.finish_for(self.core, ticket)
+            deleting.finish_for(self.core, ticket)
             result = self.core.committer.wait(ticket)
 
         self._guard(wait)

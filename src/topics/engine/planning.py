@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from topics.engine.block import Block
 from topics.engine.core import Core
 from topics.engine.derive import RouterStamp, copies
 from topics.engine.router_frames import Run
@@ -43,6 +44,8 @@ class Plan:
     count: int = 0
     copied: int = 0
     size: int = 0
+    # Whether some of it is copied from the cold store.
+    is_cold: bool = False
     # The bytes of the first copy for which there was no room.
     refused_bytes: int = 0
 
@@ -57,9 +60,7 @@ def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
     found = Plan(router.ahead.cursor)
     looks = RECORDS_MAX
     records, size = _room(core, dest)
-    _look_for_known(core, router)
-    if router.looked_upto < dest.head and router.ahead.cursor < router.known_upto:
-        # More of the destination has to be looked through first.
+    if not _knows_enough(core, router):
         return found
     for low, high, state in source.states(found.cursor + 1, upto):
         if state == UNASSIGNED or looks <= 0 or found.size >= BYTES_MAX:
@@ -68,10 +69,10 @@ def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
             high = min(high, low + looks - 1)
             looks -= high - low + 1
             try:
-                for columns, block_first, indexes, stop in _live(core, router, low, high):
-                    fits = _add(found, columns, indexes, block_first, router, ts, records, size)
+                for columns, block, indexes, stop in _live(core, router, low, high):
+                    fits = _add(found, columns, indexes, block, router, ts, records, size)
                     if fits < len(indexes):
-                        found.cursor = block_first + indexes[fits] - 1
+                        found.cursor = block.first + indexes[fits] - 1
                         return _at_least_one(found, router)
                     found.cursor = stop - 1
                     if found.size >= BYTES_MAX:
@@ -82,11 +83,32 @@ def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
                 return found
             continue
         if state != DELETED:
-            found.runs.append((SOURCE_TRIM, low, high))
-            found.pieces.append((high - low + 1, None))
-            found.count += high - low + 1
+            _tell(core, router, found, low, high)
         found.cursor = high
     return found
+
+
+def _tell(core: Core, router: Router, found: Plan, low: int, high: int) -> None:
+    """Adds what could not be copied, but for what has been told all the way round a cycle."""
+    hops_max = _hops_max(core, router)
+    for first, last, hops in hole_runs(core, router.source, low, high):
+        if hops < hops_max:
+            found.runs.append((SOURCE_TRIM, first, last))
+            found.pieces.append((last - first + 1, None))
+            found.count += last - first + 1
+
+
+def hole_runs(core: Core, topic: Topic, low: int, high: int) -> Iterator[tuple[int, int, int]]:
+    """The seqs [low, high], which are gone, in runs with how often each was told before."""
+    for first, last, hops in core.routers.hole_hops.get(topic.id, ()):
+        if first > high or last < low:
+            continue
+        if first > low:
+            yield low, first - 1, 0
+        yield max(low, first), min(high, last), hops
+        low = last + 1
+    if low <= high:
+        yield low, high, 0
 
 
 def _at_least_one(found: Plan, router: Router) -> Plan:
@@ -119,7 +141,7 @@ def _add(
     found: Plan,
     columns: Columns,
     indexes: list[int],
-    block_first: int,
+    block: Block,
     router: Router,
     ts: int,
     records: int,
@@ -129,7 +151,7 @@ def _add(
     if not indexes:
         return 0
     first = router.dest.next_seq + found.count
-    made = copies(columns, indexes, block_first, router.copying, first, ts)
+    made = copies(columns, indexes, block.first, router.copying, first, ts)
     fits = min(len(indexes), max(records - found.copied, 0))
     while fits and found.size + made.ends[fits - 1] > size:
         fits -= 1
@@ -138,7 +160,8 @@ def _add(
         return 0
     if fits < len(indexes):
         made = made.cut(0, fits)
-    found.runs.extend((LIVE, a, b) for a, b in _runs(indexes[:fits], block_first))
+    found.runs.extend((LIVE, a, b) for a, b in _runs(indexes[:fits], block.first))
+    found.is_cold = found.is_cold or (block.segment is not None and block.segment.is_cold)
     found.pieces.append((fits, made))
     found.count += fits
     found.copied += fits
@@ -148,7 +171,7 @@ def _add(
 
 def _live(
     core: Core, router: Router, low: int, high: int
-) -> Iterator[tuple[Columns, int, list[int], int]]:
+) -> Iterator[tuple[Columns, Block, list[int], int]]:
     """The records of a live run that the router takes, block by block: with the seq behind each."""
     source = router.source
     position = source.block_at(low)
@@ -166,7 +189,7 @@ def _live(
                 for index in indexes
                 if _matches(router, columns, index) and taken(block.first + index)
             ]
-        yield columns, block.first, indexes, stop
+        yield columns, block, indexes, stop
         low = stop
 
 
@@ -196,12 +219,16 @@ class _Taken:
 
 
 def _taken(core: Core, router: Router) -> _Taken:
+    hops = core.routers.hops.get(router.source.id, {})
+    return _Taken(router.known, hops, _hops_max(core, router))
+
+
+def _hops_max(core: Core, router: Router) -> int:
     ring = core.routers.ring(router.source)
-    hops_max = UNBOUNDED
     if any(topic is router.dest for topic in ring):
         # A copy goes to every other topic of the cycle and not back to where it was written.
-        hops_max = len(ring) - 1
-    return _Taken(router.known, core.routers.hops.get(router.source.id, {}), hops_max)
+        return len(ring) - 1
+    return UNBOUNDED
 
 
 def _runs(indexes: list[int], base: int) -> Iterator[tuple[int, int]]:
@@ -217,20 +244,27 @@ def _runs(indexes: list[int], base: int) -> Iterator[tuple[int, int]]:
 # -- what an earlier router of the same name left --------------------------------------------------
 
 
-def _look_for_known(core: Core, router: Router) -> None:
-    """Looks through a bounded part of the destination for copies that are there already."""
+def _knows_enough(core: Core, router: Router) -> bool:
+    """Looks through a bounded part of the destination for copies that are there already.
+
+    False while there is more of it, or some of it is on its way: nothing is forwarded before that.
+    A router that is not exactly-once, or is so no longer, has nothing to look for.
+    """
     dest, stamp = router.dest, router.stamp
     if stamp is None or router.ahead.cursor >= router.known_upto:
-        return
+        return True
+    # What was on its way may have been refused by a full disk, and its seqs taken back.
+    upto = min(router.look_upto, dest.next_seq - 1)
     looks = RECORDS_MAX
-    for low, high, state in dest.states(router.looked_upto + 1, dest.head):
+    for low, high, state in dest.states(router.looked_upto + 1, min(upto, dest.head)):
         if looks <= 0 or state == UNASSIGNED:
-            return
+            break
         if state == LIVE:
             high = min(high, low + looks - 1)
             looks -= high - low + 1
             _note_known(core, router, stamp, low, high)
         router.looked_upto = high
+    return router.looked_upto >= upto
 
 
 def _note_known(core: Core, router: Router, stamp: RouterStamp, low: int, high: int) -> None:

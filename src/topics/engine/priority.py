@@ -28,10 +28,10 @@ def effective(
     *,
     consumed_ms: int | None,
     now_ms: int,
-    waiting_since_ms: int | None = None,
+    waited_ms: int = 0,
 ) -> int:
     """The priority of a topic that was last consumed at `consumed_ms`, None for never."""
-    age = 0 if waiting_since_ms is None else age_boost(now_ms - waiting_since_ms)
+    age = age_boost(waited_ms)
     if config.priority is not None:
         return clamp(config.priority, PRIORITY_MIN, PRIORITY_MAX) + age
     if not config.auto_priority or consumed_ms is None:

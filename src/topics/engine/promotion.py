@@ -26,7 +26,7 @@ from topics.engine.deletes import DeleteFrame
 from topics.engine.resident import hole_frame
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import Closed, Poisoned, StorageError, TopicsError
+from topics.errors import Poisoned, StorageError, TopicsError
 from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.storage.columns import Columns
@@ -35,7 +35,6 @@ from topics.types import DELETED, LIVE, SEQ_BASE, STATES
 # In blocks of the largest size: about 1 MiB to a group, 8 MiB before the rest is left to slices.
 GROUP_BLOCKS = 4
 AT_ONCE_BLOCKS = 32
-FRAME_RECORDS_MAX = 0xFFFF
 
 
 def begin(core: Core, topic: Topic, ticket: Ticket, change: Callable[[], None]) -> None:
@@ -91,10 +90,10 @@ def finish_for(core: Core, ticket: Ticket) -> None:
             finish(core, work.topic.id)
 
 
-def give_up(core: Core) -> None:
-    """The engine is about to close: the classes stay as they were."""
+def give_up(core: Core, error: TopicsError) -> None:
+    """The engine is about to end: the classes stay as they were."""
     for work in core.promotions.values():
-        work.fail(Closed(f'topic "{work.topic.name}" is ephemeral as before: the engine closed'))
+        work.fail(error)
     core.promotions.clear()
 
 
@@ -139,6 +138,8 @@ class Promotion:
             # It took the topic for an ephemeral one, and what was logged before is trimmed.
             self._begin()
         core.expire(topic)
+        # A delete that leaves no frame is not left half way in front of what is logged now.
+        core.committer.settle()
         self._look_up_keys()
         ops, last = self._group()
         is_last = last == topic.head
@@ -220,7 +221,7 @@ class Promotion:
         low, high = first - block.first, min(stop, block.stop) - block.first
         bound = columns.start(low) + self._core.settings.block_bytes
         fits = max(bisect_right(columns.ends, bound, low, high), low + 1)
-        return block.first + min(fits, low + FRAME_RECORDS_MAX)
+        return block.first + min(fits, low + frames.COUNT_MAX)
 
     def _columns(self, first: int, stop: int) -> Columns:
         block, columns = self._block(first)

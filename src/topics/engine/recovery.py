@@ -1,9 +1,10 @@
 """Recovery: from a directory to an engine that is ready, in steps, and safe to be cut short.
 
-Order: newest readable snapshot, its segments, the log in generation order, the decision what was
-lost, then a new generation with the unsynced end of the old log copied into it, everything made
-durable, and only then ready. A crash anywhere inside leaves a directory from which the same
-recovery starts again: nothing is removed here but torn bytes, after a copy of them was made.
+Order: newest readable snapshot, its segments, the log in generation order as far as MARKS says, the
+decision what was lost, then a new generation with the unsynced end of the old log copied into it,
+everything made durable, and only then ready. A crash anywhere inside leaves a directory from which
+the same recovery starts again: nothing is removed here but torn bytes, after a copy of them was
+made, and what an earlier start left behind that never became ready.
 
 What was acknowledged and is gone is decided here, once, and written down:
 
@@ -18,21 +19,26 @@ What was acknowledged and is gone is decided here, once, and written down:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
-from topics.engine import origins, rederive, retention
-from topics.engine.commit import Committer, Op, Syncer, ThreadSyncer
+from topics.engine import origins, rederive
+from topics.engine.commit import Committer, Op
 from topics.engine.core import SYSTEM, Core, nothing
-from topics.engine.inventory import load_snapshot
+from topics.engine.inventory import clear_away, load_snapshot
 from topics.engine.replay import Replay
+from topics.engine.syncing import Syncer, ThreadSyncer
 from topics.engine.topic import Topic
 from topics.errors import StorageError
-from topics.storage import frames, wal_reader
+from topics.storage import frames, marks, wal_reader
 from topics.storage.frames import Groups, Mark
+from topics.storage.fs import opened
+from topics.storage.marks import Known, Vouch
 from topics.storage.prefetch import Prefetch
-from topics.storage.wal import Shard, WalStats
+from topics.storage.wal import Shard, WalStats, new_file_id, open_shards
 from topics.storage.wal_reader import Timeline
-from topics.types import CRASH, EVICTED, RESTART
+from topics.types import CRASH, RESTART
 
 EPOCH_JUMP = 1 << 20
 # Leases that one generation can give a number to.
@@ -64,20 +70,26 @@ class Recovery:
         self._moved_late: list[tuple[Topic, list[int]]] = []
         # Whether the log that was read says that there are routers.
         self._is_routed = False
+        # What was opened so far, to be let go of when a start fails.
+        self._opened = ExitStack()
 
     def steps(self) -> Iterator[float]:
         """Does a bounded piece of work at each step and yields the progress, 0 to 1."""
-        snapshot = load_snapshot(self.core)
+        known = self._marks()
+        snapshot, left = load_snapshot(self.core)
         self._check_store()
         yield 0.1
         lines = wal_reader.list_timelines(self.data)
-        wanted = wal_reader.wanted(snapshot, lines)
+        wanted = wal_reader.wanted(snapshot, lines, known)
+        self.core.replayed_generations = len({line.generation for line, _ in wanted})
         self._is_routed = wal_reader.is_routed(self.data, wanted)
         self.replay = Replay(self.core, is_routed=self._is_routed)
         # Only a session that was ready takes snapshots; its own note may be trimmed by now.
         self.replay.recovered_generation = snapshot.generation if snapshot else 0
         paths = [f.path for line, first in wanted for f in line.files if f.number >= first]
-        read = Prefetch(self.data.fs, paths, threads=self.core.settings.threads)
+        read_log = partial(wal_reader.read_log, self.data.fs)
+        read = Prefetch(read_log, paths, threads=self.core.settings.threads)
+        self._opened.callback(read.close)
         clean: dict[tuple[int, int], bool] = {}
         for index, (line, first_number) in enumerate(wanted):
             self.replay.is_clean = False
@@ -92,14 +104,15 @@ class Recovery:
         self.replay.finish_routed()
         self._moved_late = self.replay.moves.finish(self.replay)
         self.judge([line for line, _ in wanted], clean)
-        generation = max([snapshot.generation if snapshot else 0, *(x.generation for x in lines)])
-        self.open_log(generation + 1)
+        self._make_room(wanted, [line for line in lines if wal_reader.is_spare(line, known)])
+        self.open_log(known.next_generation, wal_reader.vouches(lines, known))
         yield 0.95
         self._copy_tails()
         for source, seqs in self._moved_late:
             origins.log_moved(self.core, source, seqs)
         self.settle_losses()
         self.finish()
+        clear_away(self.core, left)
         yield 1.0
 
     def _check_store(self) -> None:
@@ -110,6 +123,33 @@ class Recovery:
                 "changed. Name it with TOPICS_COLD_DIR or --cold-dir.",
                 segments=len(cold),
             )
+
+    def abandon(self) -> None:
+        """Lets go of threads and files after a failure."""
+        self._opened.close()
+        self.core.segments.close()
+
+    def _marks(self) -> Known:
+        known = marks.read(self.data.fs, self.data.root)
+        known.require_undoubted(self.data.fs.boot_id())
+        return known
+
+    def _make_room(self, wanted: list[tuple[Timeline, int]], spare: list[Timeline]) -> None:
+        """Gives back what earlier generations had allocated and nobody will write any more.
+
+        So a start needs no more room than there was, and any number of them take no more than one.
+        """
+        fs = self.data.fs
+        for line, _ in wanted:
+            for path, end in line.ends.items():
+                with opened(fs, path) as file:
+                    if file.size() > end:
+                        file.truncate(end)
+        for line in spare:
+            for log_file in line.files:
+                fs.unlink(log_file.path)
+        if spare:
+            fs.sync_dir(self.data.wal)
 
     def _read(self, line: Timeline, first_number: int, read: Prefetch) -> Iterator[Groups]:
         """The groups of a timeline; remembers those that no mark covers."""
@@ -148,22 +188,34 @@ class Recovery:
 
     # -- the new generation ------------------------------------------------------------------
 
-    def open_log(self, generation: int) -> None:
+    def open_log(self, generation: int, earlier: dict[marks.Key, Vouch]) -> None:
+        """Begins a generation; `earlier` is what is known of those before it."""
         core, settings = self.core, self.core.settings
         core.generation = generation
         core.next_lease = generation << LEASE_BITS
+        fs = self.data.fs
+        core.marks = marks.begin(
+            fs, self.data.root, file_id=new_file_id(), generation=generation,
+            shards=settings.wal_shards, earlier=earlier,
+        )  # fmt: skip
+        self._opened.callback(core.marks.close)
         shards = [
-            Shard(self.data.fs, self.data.wal, generation, index, settings, core.clock, self.stats)
+            Shard(
+                fs, self.data.wal, generation, index, settings, core.clock, self.stats, core.marks
+            )
             for index in range(settings.wal_shards)
         ]
         for shard in shards:
             shard.is_routed = self._is_routed or bool(core.routers.recovered)
-            shard.open()
+        open_shards(shards, settings.wal_file_bytes)
+        for shard in shards:
+            self._opened.callback(shard.close)
         syncer = (
             ThreadSyncer(shards, settings.sync_interval_ms / 1000, lambda: core.notify())
             if settings.threads
             else Syncer()
         )
+        self._opened.callback(syncer.close)
         core.syncer = syncer
         core.committer = Committer(shards, syncer)
 
@@ -205,31 +257,22 @@ class Recovery:
                 self.core.open_topics[topic.id] = None
 
     def _lose_tail(self, topic: Topic) -> None:
-        missing = topic.ceiling_seq - topic.head
-        if missing <= 0:
-            return
-        # Floors that were seen never go back: room is made for what the lost records would have
-        # pushed out, as if they had all been there.
-        spare = max(topic.ceiling_bytes - topic.bytes_total, 0)
-        load, now_ms = self.core.segments.columns_or_none, self.core.clock.wall_ms()
-        if retention.evict(topic, load, now_ms=now_ms, spare_records=missing, spare_bytes=spare):
-            self._log_floor(topic, EVICTED)
-        self._hole(topic, topic.ceiling_seq, CRASH)
+        # The hole takes no room in the caps: what is durable is not given up for records that are
+        # gone, or that never were.
+        if topic.ceiling_seq > topic.head:
+            self._hole(topic, topic.ceiling_seq, CRASH)
 
     def _lose_resident(self, topic: Topic) -> None:
         if not self._is_clean:
             self.renew_epoch(topic)
         self.core.forget_keys(topic)
         if topic.live_count:
-            topic.raise_floor(topic.head + 1, RESTART, self.core.segments.columns_or_none)
-            self._log_floor(topic, RESTART)
+            topic.raise_floor(topic.head + 1, RESTART, self.core.segments.spans)
+            self.core.committer.stage(
+                Op(topic, frames.FLOOR, nothing, gated=False, floor=topic.floor, flags=RESTART)
+            )
         if topic.ceiling_seq > topic.head:
             self._hole(topic, topic.ceiling_seq, RESTART)
-
-    def _log_floor(self, topic: Topic, state: int) -> None:
-        self.core.committer.stage(
-            Op(topic, frames.FLOOR, nothing, gated=False, floor=topic.floor, flags=state)
-        )
 
     def _hole(self, topic: Topic, last: int, state: int) -> None:
         first = topic.head + 1
@@ -247,8 +290,13 @@ class Recovery:
         rederive.conclude(self.core)
         for topic in self.core.by_id.values():
             self.core.recount(topic)
+            self.core.log_estimates(topic)
         committer = self.core.committer
         committer.sync()
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))
         committer.sync()
+        self.core.marks.is_ready = True
+        # One slot after the other: whichever is damaged later, the other one says so too.
+        for _ in range(2):
+            self.core.settle_marks()
         self.data.clear_poison()

@@ -19,13 +19,15 @@ import numpy as np
 
 from topics.engine import router_frames
 from topics.engine.block import Block
-from topics.engine.core import Core
+from topics.engine.commit import Op
+from topics.engine.core import Core, nothing
 from topics.engine.derive import copies
-from topics.engine.router_frames import MapFrame, Place, RouterFrame
+from topics.engine.router_frames import MapFrame, Place, RouterFrame, Run
 from topics.engine.routers import Router
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
 from topics.storage import columns as columns_codec
+from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.frames import Groups
 from topics.storage.segment import Row
@@ -173,12 +175,28 @@ def _decoded(kept: Frames, seq: int, upto: int) -> Found | None:
     return columns, first
 
 
-def lacks(sources: SourceBytes, frame: MapFrame, generation: int) -> bool:
-    """Whether a record that a map copied is not there yet."""
-    copied = [last for state, _, last in frame.runs if state == LIVE]
-    if not copied:
-        return False
-    return sources.find(frame.source_id, generation, copied[-1], copied[-1]) is None
+def wanted(dest: Topic, frame: MapFrame, first: int) -> list[Run]:
+    """The runs of a map that the destination does not have yet; they go on behind its head."""
+    found = []
+    for state, low, high in frame.runs:
+        stop = first + high - low + 1
+        low += max(dest.head + 1 - first, 0)
+        first = stop
+        if low <= high:
+            found.append((state, low, high))
+    return found
+
+
+def lacks(sources: SourceBytes, source_id: int, generation: int, runs: list[Run]) -> bool:
+    """Whether any of the records that were copied is not there yet."""
+    for state, low, high in runs:
+        while state == LIVE and low <= high:
+            found = sources.find(source_id, generation, low, high)
+            if found is None:
+                return True
+            columns, first = found
+            low = first + len(columns)
+    return False
 
 
 def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: int) -> None:
@@ -187,16 +205,11 @@ def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: 
     first, ts = int(row["first"]), int(row["ts"])
     frame = router_frames.decode_map(payload(groups, index))
     known = fold.core.routers.recovered.get(frame.router_id)
-    if known is not None and frame.place.step > known.place.step:
-        known.place = frame.place
-    if frame.runs and first > dest.head + 1 and not fold.goes_on(dest, first):
+    if known is not None:
+        _move(known, frame.place)
+    if frame.packed and first > dest.head + 1 and not fold.goes_on(dest, first):
         return
-    for state, low, high in frame.runs:
-        stop = first + high - low + 1
-        low += max(dest.head + 1 - first, 0)
-        first = stop
-        if low > high:
-            continue
+    for state, low, high in wanted(dest, frame, first):
         if state == LIVE:
             _copy_again(fold, dest, frame, generation, low, high, ts)
         else:
@@ -229,46 +242,63 @@ def _copy_again(
 # -- the routers themselves ----------------------------------------------------------------------
 
 
+def replay_router(core: Core, kind: int, groups: Groups, index: int) -> None:
+    raw = payload(groups, index)
+    if kind == frames.UNROUTE:
+        core.routers.ended.add(router_frames.decode_end(raw))
+    else:
+        define(core, router_frames.decode_router(raw))
+
+
 def define(core: Core, frame: RouterFrame) -> None:
     """Folds a definition, from the log or from a snapshot."""
     routers = core.routers
     routers.next_id = max(routers.next_id, frame.id + 1)
-    known = routers.recovered.get(frame.id)
-    if known is None and frame.id not in routers.ended:
-        routers.recovered[frame.id] = frame
-    elif known is not None and frame.version > known.version:
+    known = routers.recovered.setdefault(frame.id, frame)
+    if frame.version > known.version:
         known.version, known.options = frame.version, frame.options
+    _move(known, frame.place)
 
 
-def end(core: Core, router_id: int) -> None:
-    core.routers.ended.add(router_id)
-    core.routers.recovered.pop(router_id, None)
+def _move(known: RouterFrame, place: Place) -> None:
+    if place.step > known.place.step:
+        known.place = place
 
 
 def conclude(core: Core) -> None:
-    """Enters the routers whose topics are there. Of two with one name the younger one counts."""
+    """Enters the routers that have not ended and whose topics are there.
+
+    Of all that ever had a name only the youngest can be one of them: the others ended when it took
+    their name, whatever became of it since.
+    """
     routers = core.routers
-    for _, frame in sorted(routers.recovered.items()):
+    youngest = {frame.name: frame for _, frame in sorted(routers.recovered.items())}
+    for frame in youngest.values():
         source, dest = core.by_id.get(frame.source_id), core.by_id.get(frame.dest_id)
-        before = routers.by_name.get(frame.name)
-        if before is not None:
-            routers.leave(before)
-            routers.forget(before)
-        if source is None or dest is None:
+        if source is None or dest is None or frame.id in routers.ended:
             continue
         router = Router(frame.id, frame.name, frame.options, source, dest)
         router.version, router.created_ts = frame.version, frame.created_ts
         router.known_upto = frame.known_upto
-        place = frame.place
-        if place.cursor > source.head:
-            # The head could not be proved and went back, with a new epoch.
-            place = Place(source.head, place.forwarded_total, place.step)
-        router.place = router.ahead = place
+        router.place = router.ahead = frame.place
         routers.enter(router)
         routers.sources[source.id].durable_head = source.head
+        if frame.place.cursor > source.head:
+            _go_back(core, router)
     routers.recovered.clear()
     routers.ended.clear()
     routers.segments.clear()
+
+
+def _go_back(core: Core, router: Router) -> None:
+    """The source's head could not be proved and went back, with a new epoch.
+
+    That is written down: the next start would take the place for one among the new records.
+    """
+    place = router.place
+    router.place = router.ahead = Place(router.source.head, place.forwarded_total, place.step + 1)
+    raw = router_frames.encode(router.frame())
+    core.committer.stage(Op(router.dest, frames.ROUTER, nothing, gated=False, payload=raw))
 
 
 def gather(

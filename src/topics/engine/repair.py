@@ -16,20 +16,24 @@ from topics.engine.checkpoint import take
 from topics.engine.core import Core
 from topics.engine.engine import Engine
 from topics.engine.findings import Progress, Report
+from topics.engine.inventory import number_of
 from topics.engine.recovery import EPOCH_JUMP, Recovery
 from topics.engine.salvage import build
-from topics.engine.salvage_segments import number_of
 from topics.engine.salvaged import Base, Salvage
 from topics.engine.segments import Segments
 from topics.errors import CorruptData, FormatMismatch
 from topics.settings import Settings
-from topics.storage import snapshot, wal, wal_reader
+from topics.storage import marks, snapshot, wal, wal_reader
 from topics.storage.datadir import DataDir
-from topics.storage.fs import Fs, Lock, join, owner_name
+from topics.storage.fs import Fs, Lock, join, owner_name, shown
+from topics.storage.marks import ANYTHING, Known
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.snapshot import Snapshot, TopicRecord
 from topics.storage.tiers import Store
 from topics.storage.wal import WalStats
+
+# More than the topics whose creation may be among frames that nobody can count.
+ID_JUMP = 1 << 16
 
 
 class Lost(msgspec.Struct):
@@ -53,6 +57,8 @@ class Repaired(msgspec.Struct):
     epochs_renewed: list[str] = msgspec.field(default_factory=list)
     # Topics whose name is lost, under the names they are given.
     renamed: list[str] = msgspec.field(default_factory=list)
+    # How many topics are known to be gone altogether; there may be more among the missing frames.
+    topics_vanished: int = 0
     set_aside: list[str] = msgspec.field(default_factory=list)
     # Problems that are still there afterwards.
     remaining: list[dict[str, object]] = msgspec.field(default_factory=list)
@@ -77,6 +83,7 @@ def repair(
     Takes the directory's lock only to write: who asks for a report keeps owners away himself.
     """
     clock = clock or SystemClock()
+    root = fs.resolve(root)
     settings = msgspec.structs.replace(settings or Settings(), threads=False)
     owner = f"topics repair, {owner_name()}, since {clock.wall_ms()} ms"
     lock = fs.lock(join(root, "LOCK"), owner) if accept_loss else None
@@ -105,7 +112,9 @@ class _Repair:
         self._store = store
         self._clock = clock
         self._found: Salvage
-        self._generation = 0
+        self._known = Known()
+        self._generation = 1
+        self._spare: list[str] = []
 
     # -- what there is -----------------------------------------------------------------------
 
@@ -118,6 +127,7 @@ class _Repair:
                 raise
         except FileNotFoundError:
             pass
+        self._known = self._read_marks()
         best: Salvage | None = None
         for base in self._bases():
             found = self._build(base)
@@ -135,7 +145,26 @@ class _Repair:
             frames_lost=best.lost_frames,
             epochs_renewed=[by_id[i].name for i in doubtful],
             renamed=[by_id[i].name for i in sorted(best.nameless) if not by_id[i].config_version],
+            topics_vanished=len(best.vanished),
         )
+
+    def _read_marks(self) -> Known:
+        """What MARKS says; of what it does not say any more nobody knows how far it went."""
+        data = self.data
+        lines = wal_reader.list_timelines(data)
+        try:
+            known = marks.read(data.fs, data.root)
+        except CorruptData:
+            keys = [(line.generation, line.shard) for line in lines]
+            generation = max([g for g, _ in keys], default=0)
+            return Known(generation, is_ready=True, lines=dict.fromkeys(keys, ANYTHING))
+        try:
+            known.require_undoubted(data.fs.boot_id())
+        except CorruptData:
+            known.lines |= dict.fromkeys(known.doubtful, ANYTHING)
+        spare = [x for x in lines if wal_reader.is_spare(x, known)]
+        self._spare = [f.name for x in spare for f in x.files]
+        return known
 
     def _bases(self) -> list[Base]:
         data = self.data
@@ -162,13 +191,15 @@ class _Repair:
         segments = Segments(fs, data.segments, self._store, self._settings.block_cache_bytes)
         core = Core(data, self._clock, self._settings, segments)
         # Timelines carry what was found about them: each build has its own.
-        lines = wal_reader.list_timelines(data)
+        lines = wal_reader.with_missing(wal_reader.list_timelines(data), self._known)
         newest = max(snapshot.numbers(fs, data.snapshots), default=0)
         found = build(core, base, lines, newest)
         found.lines = [x for x in lines if (x.generation, x.shard) in found.clean]
-        self._generation = max([x.generation for x in lines], default=0)
+        seen = [x.generation for x in lines]
         if base.summary is not None:
-            self._generation = max(self._generation, base.summary.generation)
+            seen.append(base.summary.generation)
+        # Behind everything that is there, also where MARKS is older than it.
+        self._generation = max([self._known.next_generation, *(g + 1 for g in seen)])
         return found
 
     # -- what becomes of it ------------------------------------------------------------------
@@ -184,7 +215,12 @@ class _Repair:
         recovery.judge(found.lines, found.clean)
         # A topic whose creation is among the lost frames may have been seen.
         core.next_epoch += EPOCH_JUMP
-        recovery.open_log(self._generation + 1)
+        core.next_topic_id += ID_JUMP if done.frames_lost is None else done.frames_lost
+        for name in self._spare:
+            self._move(data.wal, name, core.snapshot_number + 1, done)
+        # What is demanded of the old log stays so until the new snapshot makes it idle.
+        earlier = {k: v for k, v in self._known.lines.items() if k[0] < self._generation}
+        recovery.open_log(self._generation, earlier)
         engine = Engine(core, recovery, lock)
         try:
             recovery.settle_losses()
@@ -230,4 +266,4 @@ class _Repair:
         data.fs.rename(join(directory, name), join(data.broken, target))
         data.fs.sync_dir(data.broken)
         data.fs.sync_dir(directory)
-        done.set_aside.append(f"broken/{target}")
+        done.set_aside.append(f"broken/{shown(target)}")

@@ -57,6 +57,8 @@ class Replay:
         self.routed: set[int] = set()
         # A topic that was dropped stays so when the frame of its creation comes by again.
         self.dropped: set[int] = set()
+        # Topics whose name a younger one has: gone, but what was made from them may not be.
+        self.succeeded: set[int] = set()
         # Ephemeral topics of the snapshot with frames from before they became so, which have no
         # beginning: by id, where those skip to.
         self.outlived: dict[int, int] = {}
@@ -72,6 +74,8 @@ class Replay:
         if not len(table):
             return
         topics, kinds = table["topic"], table["kind"]
+        self.core.replayed_bytes += int(table["cols"].sum(dtype=np.int64))
+        self.core.replayed_bytes += table.nbytes + int(table["size"].sum(dtype=np.int64))
         self.moves.note(groups)
         edges = np.flatnonzero((topics[1:] != topics[:-1]) | (kinds[1:] != kinds[:-1])) + 1
         bounds = [0, *edges.tolist(), len(table)]
@@ -117,6 +121,12 @@ class Replay:
         for frame in list(self.core.routers.recovered.values()):
             # Where a router stands is judged by its source's head.
             self.finish_deferred(frame.source_id)
+        for topic_id in self.succeeded:
+            self.deferred.pop(topic_id, None)
+            topic = self.core.by_id.get(topic_id)
+            if topic is not None:
+                self.core.leave(topic)
+        self.succeeded.clear()
         self.routed.clear()
         self.sources = None
 
@@ -131,7 +141,7 @@ class Replay:
                 self.deferred.pop(here, None)
                 waiting.pop()
                 continue
-            needed = self._needed(later[0])
+            needed = self._needed(here, later[0])
             if needed is not None and here not in stuck:
                 stuck.add(here)
                 waiting.append(needed)
@@ -144,15 +154,20 @@ class Replay:
                 kind = int(groups.frames["kind"][first])
                 self.apply(here, kind, groups, first, stop, generation)
 
-    def _needed(self, later: Later) -> int | None:
-        """The topic that has to come first, because the copies of this map are made from it."""
+    def _needed(self, topic_id: int, later: Later) -> int | None:
+        """The topic that has to come first, because copies of this map are made from it."""
         generation, groups, index, _ = later
-        if groups is None or self.sources is None or groups.frames["kind"][index] != frames.MAP:
+        dest = self.core.by_id.get(topic_id)
+        if groups is None or self.sources is None or dest is None:
+            return None
+        if groups.frames["kind"][index] != frames.MAP:
             return None
         frame = router_frames.decode_map(payload(groups, index))
-        if frame.source_id in self.deferred and rederive.lacks(self.sources, frame, generation):
-            return frame.source_id
-        return None
+        if frame.source_id not in self.deferred:
+            return None
+        wanted = rederive.wanted(dest, frame, int(groups.frames["first"][index]))
+        lacks = rederive.lacks(self.sources, frame.source_id, generation, wanted)
+        return frame.source_id if lacks else None
 
     def doubted(self, topic_id: int) -> None:
         """Frames of this topic's shard may be missing at this place of its timeline."""
@@ -165,6 +180,11 @@ class Replay:
             self.create(topic_id, topic, CREATE.decode(payload(groups, first)))
             return
         topic = topic or self.missing(topic_id)
+        if kind in (frames.ROUTER, frames.UNROUTE):
+            # Also where the destination is gone: the router may have taken another one's name.
+            for index in range(first, stop):
+                rederive.replay_router(self.core, kind, groups, index)
+            return
         if topic is None:
             return
         if kind == frames.APPEND:
@@ -202,14 +222,23 @@ class Replay:
         self.core.next_epoch = max(self.core.next_epoch, frame.epoch + 1)
         if topic is not None or topic_id < self.known_ids or topic_id in self.dropped:
             return
-        # A name has one topic, the youngest: shards are replayed one after the other, and the drop
-        # of an older one may come later or be in another shard's lost end.
-        other = self.core.by_name.get(frame.name)
-        if other is not None and other.id > topic_id:
-            return
-        if other is not None:
-            self.core.leave(other)
-        self.core.enter(Topic(topic_id, frame.name, frame.epoch, frame.config))
+        self.name(Topic(topic_id, frame.name, frame.epoch, frame.config))
+
+    def name(self, topic: Topic) -> None:
+        """Enters a topic under its name, unless a younger one has that.
+
+        Shards are replayed one after the other, and the drop of the older one may come later or be
+        in another shard's lost end. Until all of the log has been read it keeps taking its frames:
+        a topic is known by its id, and others may have copies of its records.
+        """
+        core = self.core
+        other = core.by_name.get(topic.name)
+        if other is not None and other is not topic:
+            self.succeeded.add(min(other.id, topic.id))
+        if other is not None and other.id > topic.id:
+            core.by_id[topic.id] = topic
+        else:
+            core.enter(topic)
 
     def _appends(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
         table = groups.frames
@@ -296,9 +325,11 @@ class Replay:
         )
 
     def publish(self, topic: Topic, first: int, columns: Columns) -> None:
-        load = self.core.segments.columns_or_none
+        load = self.core.segments.spans
         count = len(columns.ends)
         self.records += count
+        self.core.unsealed_records += count
+        self.core.unsealed_bytes += len(columns.payload)
         topic.publish(first, columns, self.core.settings.block_bytes)
         if columns.tags is not None:
             topic.tags = topic.tags or TagIndex()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 import msgspec
 
-from topics.engine import cursors, lease_frames, rederive, retention, router_frames
+from topics.engine import cursors, lease_frames, retention
 from topics.engine.core import Core
 from topics.engine.deletes import DeleteFrame, apply_delete
 from topics.engine.rederive import payload
@@ -48,9 +49,7 @@ def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     topic.ceiling_seq = topic.head
     if not lease_frames.are_kept(frame.config):
         lease_frames.forget(topic)
-    load = core.segments.columns_or_none
-    retention.expire(topic, int(groups.frames["ts"][index]), load)
-    retention.evict(topic, load)
+    retention.reconfigure(topic, int(groups.frames["ts"][index]), core.segments.spans)
     core.recount(topic)
 
 
@@ -69,12 +68,15 @@ def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     row = groups.frames[index]
     if int(row["flags"]) == RESTART:
         core.forget_keys(topic)
-    topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.columns_or_none)
+    topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.spans)
+    runs = array("Q", bytes(payload(groups, index)))
+    for first, last in zip(runs[0::2], runs[1::2], strict=True):
+        topic.recall(first, last, int(row["flags"]))
 
 
 def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:
     row = groups.frames[index]
-    topic.ceiling_seq, topic.ceiling_bytes = int(row["first"]), int(row["floor"])
+    topic.ceiling_seq = int(row["first"])
 
 
 def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
@@ -97,14 +99,6 @@ def _lease(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     lease_frames.replay(core, topic, payload(groups, index))
 
 
-def _router(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
-    rederive.define(core, router_frames.decode_router(payload(groups, index)))
-
-
-def _unroute(core: Core, _topic: Topic, groups: Groups, index: int) -> None:
-    rederive.end(core, router_frames.decode_end(payload(groups, index)))
-
-
 HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.CONFIGURE: _configure,
     frames.DROP: _drop,
@@ -115,6 +109,4 @@ HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.EPOCH: _epoch,
     frames.CURSOR: _cursor,
     frames.LEASE: _lease,
-    frames.ROUTER: _router,
-    frames.UNROUTE: _unroute,
 }

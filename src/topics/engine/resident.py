@@ -43,7 +43,7 @@ def hole_frame(topic: Topic, first: int, last: int, state: int, ts: int) -> Op:
 
 def replay_hole(core: Core, topic: Topic, first: int, last: int, state: int, ts: int) -> None:
     """Folds one range: what the log holds of it keeps its records unless they were removed."""
-    load = core.segments.columns_or_none
+    load = core.segments.spans
     topic.last_ts = max(topic.last_ts, ts)
     known = min(last, topic.head)
     if first <= known:

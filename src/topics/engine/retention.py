@@ -1,5 +1,10 @@
 """Involuntary loss: what a cap evicts and what a TTL expires. Nothing here ever brings one back.
 
+What may evict is decided here and nowhere else. `evict` lets the caps of a topic that discards its
+old records have their way, and does nothing to one that rejects: such a topic gives up records to
+its caps only when somebody gives it new ones (`reconfigure`), whatever else becomes of it. Sizes
+are exact in every tier, so replay evicts what the live topic evicted.
+
 A cursor's hold keeps records from both. The floor of a topic with holds rises one piece of its
 first block at a time, each cut back to what every hold lets go of (`_until_held`, the one rule).
 How far it gets depends on nothing but the log and the time given, and more of either never makes
@@ -42,16 +47,12 @@ def expire(topic: Topic, now_ms: int, load: Loader) -> bool:
 
 
 def _first_younger(block: Block, ts: int, load: Loader) -> int:
-    """The first seq of a block with a time above `ts`, or the one behind it.
-
-    A block that is out of reach is taken for young as long as one of its records may be.
-    """
+    """The first seq of a block with a time above `ts`, or the one behind it."""
     if block.last_ts <= ts:
         return block.stop
     if block.first_ts > ts or block.is_ghost:
         return block.first
-    columns = load(block)
-    return block.first if columns is None else block.first + columns.first_after(ts)
+    return block.first + load(block).first_after(ts)
 
 
 def evict(
@@ -62,14 +63,29 @@ def evict(
     spare_records: int = 0,
     spare_bytes: int = 0,
 ) -> bool:
-    """Raises the floor until the live records fit the caps; True when it moved.
+    """Makes a topic that discards its old records fit its caps; True when the floor moved.
 
-    `spare_*` leave room for records that are counted but not there (see recovery). Without
+    `spare_*` count records that were there and are known to be lost (see salvage). Without
     `now_ms` holds are as old as the newest record says, which replay knows as well.
     """
+    if topic.config.discard == "reject":
+        return False
+    now_ms = (topic.last_write_ts or 0) if now_ms is None else now_ms
+    return _fit(topic, now_ms, load, spare_records, spare_bytes)
+
+
+def reconfigure(topic: Topic, now_ms: int, load: Loader) -> None:
+    """Makes a topic fit the config that it was just given, whether it rejects or not."""
+    expire(topic, now_ms, load)
+    _fit(topic, topic.last_write_ts or 0, load)
+
+
+def _fit(
+    topic: Topic, now_ms: int, load: Loader, spare_records: int = 0, spare_bytes: int = 0
+) -> bool:
+    """Raises the floor until the live records fit the caps; True when it moved."""
     config = topic.config
     if topic.holds:
-        now_ms = (topic.last_write_ts or 0) if now_ms is None else now_ms
         return _evict_held(topic, now_ms, load, spare_records, spare_bytes)
     cap_records, cap_bytes = config.cap_records, config.cap_bytes
     moved = False
@@ -115,10 +131,6 @@ def _records_of(topic: Topic, block: Block, excess: int, load: Loader) -> int:
     """How many seqs from the floor on hold at least `excess` live bytes."""
     first = topic.floor - block.first
     columns = load(block)
-    if columns is None:
-        # Out of reach: evict by share of the block, a little more than needed rather than less.
-        live = max(block.count - first - _dead_from(block, first), 1)
-        return -(-excess * live // max(block.live_bytes, 1))
     if not block.dead_count:
         return bisect_left(columns.ends, columns.start(first) + excess, first) + 1 - first
     for start, stop in block.live_runs(first, block.count):
@@ -130,15 +142,6 @@ def _records_of(topic: Topic, block: Block, excess: int, load: Loader) -> int:
 
 
 # -- holds ---------------------------------------------------------------------------------------
-
-
-def let_go(topic: Topic, now_ms: int, load: Loader) -> bool:
-    """Evicts what holds kept from the caps and have become too old for; True when it moved."""
-    if not topic.live_count:
-        return False
-    # Only what was kept: estimates of cold bytes are no reason to evict on a read.
-    is_kept = _until_held(topic, topic.floor + 1, topic.last_write_ts or 0, load) <= topic.floor
-    return is_kept and evict(topic, load, now_ms=now_ms)
 
 
 def _expire_held(topic: Topic, last_expired_ts: int, now_ms: int, load: Loader) -> bool:

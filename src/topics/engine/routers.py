@@ -7,7 +7,6 @@ what it forwarded are frames of the destination, in the order of the destination
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from topics.engine.derive import Copying, RouterStamp
 from topics.engine.names import Names
@@ -38,7 +37,7 @@ class Router:
 
     __slots__ = (
         "ahead", "backoff_s", "blocked", "created_ts", "dest", "id", "known", "known_upto",
-        "looked_upto", "name", "options", "place", "retry_s", "source", "version",
+        "look_upto", "looked_upto", "name", "options", "place", "retry_s", "source", "version",
     )  # fmt: skip
 
     def __init__(
@@ -57,16 +56,14 @@ class Router:
         self.backoff_s = 0.0
         # The code of what keeps it from forwarding; empty while nothing does.
         self.blocked = ""
-        # For an exactly-once router that starts over: source seqs up to `known_upto` may be in the
-        # destination already; `known` has those found so far, up to the seq `looked_upto` there.
+        # For a router that starts over, while it is exactly-once: source seqs up to `known_upto`
+        # may be in the destination already, in front of `look_upto` there, where maps of an
+        # earlier router of the name may have been on their way. `known` has those that were found
+        # so far, up to `looked_upto`.
         self.known: set[int] = set()
         self.known_upto = 0
         self.looked_upto = 0
-
-    @property
-    def is_moving(self) -> bool:
-        """Whether a map is on its way to the disk."""
-        return self.ahead.step != self.place.step
+        self.look_upto = dest.next_seq - 1
 
     @property
     def lag(self) -> int:
@@ -95,7 +92,7 @@ class Router:
 class Source:
     """A topic that routers read from."""
 
-    __slots__ = ("asked", "durable_head", "is_held", "routers")
+    __slots__ = ("asked", "durable_head", "routers")
 
     def __init__(self) -> None:
         self.routers: list[Router] = []
@@ -103,8 +100,6 @@ class Source:
         self.durable_head = 0
         # The place in the log that has to be durable, and the head that it stands for.
         self.asked: tuple[Mark, int] | None = None
-        # While a checkpoint waits for maps that are on their way.
-        self.is_held = False
 
 
 class Routers:
@@ -119,9 +114,12 @@ class Routers:
         self._into: dict[int, list[Router]] = {}
         # Sources with something to forward.
         self.dirty: dict[int, None] = {}
-        # How often a copy in a cycle was forwarded before: by topic, by seq.
+        # How often a copy in a cycle was forwarded before: by topic, by seq. So it is for what is
+        # told as lost, in ranges (first, last, hops).
         self.hops: dict[int, dict[int, int]] = {}
-        # What recovery has found so far, by id, and the segments that its snapshot names.
+        self.hole_hops: dict[int, list[tuple[int, int, int]]] = {}
+        # What recovery has found so far, by id: what they were, which of them ended, and the
+        # segments that its snapshot names.
         self.recovered: dict[int, RouterFrame] = {}
         self.ended: set[int] = set()
         self.segments: list[Segment] = []
@@ -164,14 +162,18 @@ class Routers:
             into.remove(router)
         if not into:
             self._into.pop(router.dest.id, None)
-            self.hops.pop(router.dest.id, None)
+            self._forget_hops(router.dest)
 
     def drop(self, topic: Topic) -> None:
         """A router referencing a topic that is gone can not exist."""
         for router in [*self.touching(topic), *self.kept_for(topic)]:
             self.leave(router)
             self.forget(router)
+        self._forget_hops(topic)
+
+    def _forget_hops(self, topic: Topic) -> None:
         self.hops.pop(topic.id, None)
+        self.hole_hops.pop(topic.id, None)
 
     def from_topic(self, topic: Topic) -> list[Router]:
         source = self.sources.get(topic.id)
@@ -255,21 +257,3 @@ class Routers:
             if behind in ring:
                 return [topic]
             ring.append(behind)
-
-    def sources_first(self, topics: list[Topic]) -> Iterator[list[Topic]]:
-        """The topics, each behind those that feed it; a cycle comes at once."""
-        done: set[int] = set()
-        for topic in topics:
-            chain = [self.ring(topic)]
-            while True:
-                feeding = [r.source for t in chain[-1] for r in self.into_topic(t)]
-                own = {t.id for t in chain[-1]}
-                behind = [t for t in feeding if t.id not in own and t.id not in done]
-                if not behind:
-                    break
-                chain.append(self.ring(behind[0]))
-            for ring in reversed(chain):
-                fresh = [t for t in ring if t.id not in done]
-                done.update(t.id for t in fresh)
-                if fresh:
-                    yield fresh

@@ -13,7 +13,7 @@ from topics.engine.deletes import parse_match
 from topics.engine.router_frames import Guarantee, Place, RouterOptions
 from topics.engine.routers import Router, check_router_name
 from topics.engine.topic import Topic
-from topics.errors import InvalidRequest, Throttled, TopicNotFound
+from topics.errors import DiskFull, InvalidRequest, Throttled, TopicNotFound
 from topics.storage import frames
 from topics.types import U64, U64_MAX, TopicConfig, check_name, convert
 
@@ -43,12 +43,6 @@ def read_input(given: Given) -> RouterInput:
     return asked
 
 
-def is_new_edge(core: Core, name: str, given: Given) -> bool:
-    """Whether a put would make a router where there was none between these topics."""
-    asked, before = read_input(given), core.routers.by_name.get(name)
-    return before is None or (before.source.name, before.dest.name) != (asked.source, asked.dest)
-
-
 def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
     """Creates or changes a router: (router, created, ticket). When it raises, nothing happened."""
     check_router_name(name)
@@ -56,7 +50,8 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
     options = _options(asked)
     ticket = Ticket()
     before = core.routers.by_name.get(name)
-    if before is not None and before.options == options:
+    # While something of its destination is on its way to the disk, so may the router be.
+    if before is not None and before.options == options and not before.dest.gated:
         ticket.resolve(None)
         return before, False, ticket
     limit = core.settings.max_routers
@@ -70,19 +65,21 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
     core.routers.check(name, options, by_name.get(options.source), by_name.get(options.dest))
     if options.dest not in by_name and not asked.create_dest:
         raise TopicNotFound(f'topic "{options.dest}" does not exist', topic=options.dest)
-    if before is not None and not is_new_edge(core, name, asked):
+    if before is not None and _is_between(before, asked):
         _change(core, before, options, ticket)
         return before, False, ticket
     _check_topics(core, options)
     core.route_log()
-    source, dest = _topic(core, options.source), _topic(core, options.dest)
+    source = _lasting(core, _topic(core, options.source))
+    dest = _topic(core, options.dest)
+    before = core.routers.by_name.get(name)
     router = _create(core, name, asked, options, source, dest)
     if before is not None:
         core.routers.leave(before)
     core.routers.enter(router)
 
     def apply() -> None:
-        # Its frames need no end of their own: of two with one name the younger one counts.
+        # It needs no frame for its end: of those with one name only the youngest counts.
         if before is not None:
             core.routers.forget(before)
 
@@ -96,6 +93,10 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
     return router, before is None, ticket
 
 
+def _is_between(router: Router, asked: RouterInput) -> bool:
+    return (router.source.name, router.dest.name) == (asked.source, asked.dest)
+
+
 def _create(
     core: Core, name: str, asked: RouterInput, options: RouterOptions, source: Topic, dest: Topic
 ) -> Router:
@@ -103,8 +104,8 @@ def _create(
     router.created_ts = core.clock.wall_ms()
     start = source.head if asked.from_seq is None else min(asked.from_seq, source.head)
     router.place = router.ahead = Place(start)
-    if options.guarantee == "exactly_once" and start < source.head:
-        router.known_upto = source.head
+    # Whatever it guarantees now: it may become exactly-once while it catches up.
+    router.known_upto = source.head if start < source.head else 0
     return router
 
 
@@ -152,6 +153,19 @@ def _check_topics(core: Core, options: RouterOptions) -> None:
 def _topic(core: Core, name: str) -> Topic:
     topic = core.by_name.get(name)
     return topic if topic is not None else catalog.create(core, name, TopicConfig(), None)[0]
+
+
+def _lasting(core: Core, source: Topic) -> Topic:
+    """Waits for a source that is on its way to the disk.
+
+    It may be in another shard than the router, which is acknowledged only with a source that a
+    crash does not take.
+    """
+    if source.gated:
+        core.committer.sync()
+    if source.dropped:
+        raise DiskFull(f'no space left on the device for topic "{source.name}"; nothing changed')
+    return source
 
 
 def _log(

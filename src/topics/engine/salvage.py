@@ -62,7 +62,7 @@ def _believe(found: Salvage, summary: Snapshot, records: list[TopicRecord]) -> N
             found.lose(topic, topic.head + 1, record.head)
             topic.add_hole(topic.head + 1, record.head, CORRUPTION)
         if record.floor > topic.floor:
-            topic.raise_floor(record.floor, CORRUPTION, core.segments.columns_or_none)
+            topic.raise_floor(record.floor, CORRUPTION, core.segments.spans)
 
 
 def _conclude(found: Salvage) -> None:
@@ -72,16 +72,16 @@ def _conclude(found: Salvage) -> None:
         found.unproved.clear()
     found.unproved &= core.by_id.keys()
     found.nameless &= core.by_id.keys()
-    load = core.segments.columns_or_none
+    load = core.segments.spans
     for topic in core.by_id.values():
         # Lease events may be among the missing frames: every job can be claimed again.
         lease_frames.forget(topic)
+        holes = [h for h in topic.holes or () if h[2] == CORRUPTION]
+        missing = sum(last - max(first, topic.floor) + 1 for first, last, _ in holes)
         is_doubtful = topic.id in found.unproved or topic.id in found.nameless
         if is_doubtful and topic.ceiling_seq > topic.head:
             found.lose(topic, topic.head + 1, topic.ceiling_seq)
             topic.add_hole(topic.head + 1, topic.ceiling_seq, CORRUPTION)
-        holes = [h for h in topic.holes or () if h[2] == CORRUPTION]
-        missing = sum(last - max(first, topic.floor) + 1 for first, last, _ in holes)
         if missing:
             # A floor that was seen does not go back: the lost records count as if they were there.
             each = topic.bytes_total // max(topic.head, 1)

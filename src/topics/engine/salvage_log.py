@@ -12,8 +12,9 @@ from topics.engine.topic import Topic
 from topics.storage import frames, wal_salvage
 from topics.storage.columns import Columns
 from topics.storage.frames import Groups
+from topics.storage.marks import ANYTHING
 from topics.storage.snapshot import Snapshot
-from topics.storage.wal_reader import Timeline
+from topics.storage.wal_reader import Timeline, first_file
 from topics.types import CORRUPTION
 
 
@@ -68,17 +69,12 @@ class SalvageReplay(Replay):
         if topic is None or topic_id not in self.found.nameless:
             super().create(topic_id, topic, frame)
             return
-        other = self.core.by_name.get(frame.name)
-        if other is not None and other.id > topic_id:
-            self.core.leave(topic)
-            return
-        if other is not None and other is not topic:
-            self.core.leave(other)
-        del self.core.by_name[topic.name]
+        if self.core.by_name.get(topic.name) is topic:
+            del self.core.by_name[topic.name]
         topic.name, topic.config, topic.config_version = frame.name, frame.config, 1
         topic.queue = Queue() if frame.config.type == "queue" else None
         topic.epoch = max(topic.epoch, frame.epoch)
-        self.core.enter(topic)
+        self.name(topic)
 
     def lost(self, dest: Topic, _source_id: int, _seq: int, /) -> None:
         at = dest.head + 1
@@ -110,6 +106,7 @@ def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
     start = summary.generation if summary else min((x.generation for x in wanted), default=1)
     shards = {x.generation: 1 + max(y.shard for y in lines if y.generation == x.generation)
               for x in wanted}  # fmt: skip
+    found.first_new_id = replay.known_ids
     if summary is not None:
         _miss_files(found, summary, lines, range(len(summary.positions)))
     expected = start
@@ -118,14 +115,7 @@ def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
             for shard in range(shards[line.generation]):
                 found.miss_frames(None, shard, shards[line.generation])
         expected = max(expected, line.generation)
-        replay.is_clean = False
-        first = _first_number(summary, line, start)
-        for stretch in wal_salvage.salvage(found.core.data, line, first_number=first):
-            if stretch.lost_frames != 0:
-                found.miss_frames(stretch.lost_frames, line.shard, shards[line.generation])
-                replay.doubt(line.shard, shards[line.generation])
-            replay.groups(stretch.groups, line.generation)
-        found.clean[line.generation, line.shard] = replay.is_clean
+        _replay_line(found, replay, line, _first_number(found, summary, line, start), shards)
         for newer, _ in base.newer:
             if newer.generation == line.generation and line.shard < len(newer.positions):
                 _miss_files(found, newer, lines, [line.shard])
@@ -136,12 +126,31 @@ def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
     found.replay = replay
 
 
-def _first_number(summary: Snapshot | None, line: Timeline, start: int) -> int:
-    if line.generation != start:
-        return 1
+def _replay_line(
+    found: Salvage, replay: SalvageReplay, line: Timeline, first: int, shards: dict[int, int]
+) -> None:
+    def miss(count: int | None) -> None:
+        found.miss_frames(count, line.shard, shards[line.generation])
+        replay.doubt(line.shard, shards[line.generation])
+
+    replay.is_clean = False
+    for stretch in wal_salvage.salvage(found.core.data, line, first_number=first):
+        if stretch.lost_frames != 0:
+            miss(stretch.lost_frames)
+        replay.groups(stretch.groups, line.generation)
+    found.clean[line.generation, line.shard] = replay.is_clean
+    lost = wal_salvage.lost_at_end(line)
+    # The mark of an orderly stop is the last group: where nobody else knows, it is believed.
+    if lost != 0 and not (line.vouch == ANYTHING and replay.is_clean):
+        miss(lost)
+
+
+def _first_number(found: Salvage, summary: Snapshot | None, line: Timeline, start: int) -> int:
     if summary is not None:
-        return summary.positions[line.shard] if line.shard < len(summary.positions) else 1
-    return line.files[0].number
+        return first_file(summary, line.generation, line.shard)
+    # Segments that no snapshot names come with a log of which nobody knows where it began.
+    is_trimmed = line.generation == start and bool(found.nameless) and bool(line.files)
+    return line.files[0].number if is_trimmed else 1
 
 
 def _miss_files(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from topics.engine.block import Block
 from topics.engine.core import Core
-from topics.engine.inventory import Held, enter_topic, open_segment
+from topics.engine.inventory import Held, enter_topic, number_of, open_segment
 from topics.engine.salvaged import Salvage
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
-from topics.errors import CorruptData, InvalidRequest
+from topics.errors import CorruptData, InvalidRequest, StorageError
 from topics.storage import cold, segment, snapshot
 from topics.storage.flags import Sum, doubtful, nearest
 from topics.storage.frames import checksum
@@ -26,11 +26,6 @@ def number_behind_all(core: Core) -> None:
         number = number_of(name)
         if number is not None:
             core.next_segment = max(core.next_segment, number + 1)
-
-
-def number_of(name: str) -> int | None:
-    number = segment.parse_file_name(name)
-    return cold.parse_file_name(name) if number is None else number
 
 
 @dataclass(slots=True)
@@ -51,6 +46,15 @@ def _read_segments(found: Salvage, numbers: list[int], sums: dict[int, list[Sum]
             continue
         sound = bytes(nearest(flag) for flag in flags)
         bad = set() if held.is_cold and core.segments.store is None else _bad_rows(core, held)
+        if held.is_cold and not _has_spans(core, held):
+            if core.segments.store is None:
+                raise StorageError(
+                    f"segment {number}: the sizes of its records are damaged here and whole in the "
+                    "cold store; nothing was changed. Name it with TOPICS_COLD_DIR or --cold-dir.",
+                    segment=number,
+                )
+            # It is made anew from its object.
+            found.damaged_segments.add(number)
         # Of a block whose flags are lost nobody can say what was deleted: all of it counts as lost.
         bad |= set(doubtful(held.info.rows, sound, sums.get(number, [])))
         if bad or sound != flags:
@@ -62,6 +66,15 @@ def _read_segments(found: Salvage, numbers: list[int], sums: dict[int, list[Sum]
             else:
                 shelf.good[row.topic_id].append((held, row, dead))
     return shelf
+
+
+def _has_spans(core: Core, held: Segment) -> bool:
+    try:
+        for row in held.info.rows:
+            cold.read_spans(core.data.fs, core.data.segments, held.info, row)
+    except (CorruptData, OSError):
+        return False
+    return True
 
 
 def _bad_rows(core: Core, held: Segment) -> set[Row]:
@@ -121,7 +134,7 @@ def enter_unnamed(found: Salvage) -> None:
         record = TopicRecord(
             topic_id, name, max(row.epoch for row in every), config, version,
             max(row.stop for row in every) - 1, SEQ_BASE, max(row.last_ts for row in every),
-            None, sum(row.payload_bytes for row in every), 0, 0, [], [],
+            None, sum(row.payload_bytes for row in every), 0, [], [],
             [ghost for _, row, dead in bad for ghost in _dead_runs(row, dead)], None, [],
         )  # fmt: skip
         topic = enter_topic(core, record, rows, found.fill)

@@ -40,6 +40,8 @@ class Salvage:
     clean: dict[tuple[int, int], bool] = field(default_factory=dict)
     # Topics that the log says were dropped.
     dropped: set[int] = field(default_factory=set)
+    # The first id that the log, and no snapshot, may have given to a topic.
+    first_new_id: int = 1
     # The timelines that were read.
     lines: list[Timeline] = field(default_factory=list)
     replay: Replay = field(init=False)
@@ -48,6 +50,12 @@ class Salvage:
     def cost(self) -> tuple[int, int, int]:
         seqs = sum(last - first + 1 for _, first, last in self.lost)
         return seqs, len(self.unproved), len(self.nameless)
+
+    @property
+    def vanished(self) -> list[int]:
+        """Ids of topics of which nothing is left: their creation is among the missing frames."""
+        ids = range(self.first_new_id, self.core.next_topic_id) if self.lost_frames != 0 else ()
+        return [i for i in ids if i not in self.core.by_id and i not in self.dropped]
 
     def name_of(self, topic_id: int) -> tuple[str, TopicConfig, int]:
         """What a topic is called of which only its id is left."""

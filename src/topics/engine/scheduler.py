@@ -7,9 +7,9 @@ comes first and a lower one always comes. Waiting raises a priority (`tick`), so
 A turn is bounded in frames and bytes: the caller goes back to its sockets between turns.
 
 Pressure is measured, never guessed: how late the loop is, how much waits for the log, how many
-topics wait to be served, and how long one of them has. It costs latency first (requests wait for
-their topic's turn), then low bands are served less often with more in each frame, then requests
-are refused.
+topics wait to be served, and how long one of them has, by a clock that never jumps. It costs
+latency first (requests wait for their topic's turn), then low bands are served less often with more
+in each frame, then requests are refused.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Served(NamedTuple):
 class Task(Protocol):
     """Something that can have work."""
 
-    def priority(self, now_ms: int, waiting_since_ms: int) -> int:
-        """Its effective priority, when it has been waiting since then."""
+    def priority(self, wall_ms: int, waited_ms: int) -> int:
+        """Its effective priority now, when it has been waiting for so long."""
         ...
 
     def serve(self, frames_max: int, bytes_max: int) -> Served:
@@ -113,7 +113,7 @@ class Scheduler:
     def waited_ms(self) -> int:
         """For how long one of those in front has been waiting."""
         fronts = [entries[0].since_ms for entries in self._bands if entries]
-        return max(self._clock.wall_ms() - min(fronts), 0) if fronts else 0
+        return self._now_ms() - min(fronts) if fronts else 0
 
     def mark(self, task: Task) -> None:
         """The task has work. Marking it again while it waits changes nothing."""
@@ -148,11 +148,11 @@ class Scheduler:
 
     def tick(self) -> None:
         """Every TICK_MS: waiting raises priorities, and what was held back may be due."""
-        wall_ms = self._clock.wall_ms()
+        wall_ms, now_ms = self._clock.wall_ms(), self._now_ms()
         for entries in self._bands:
             for _ in range(min(len(entries), TICK_ENTRIES_MAX)):
                 entry = entries.popleft()
-                entry.band = band_of(entry.task.priority(wall_ms, entry.since_ms))
+                entry.band = band_of(entry.task.priority(wall_ms, now_ms - entry.since_ms))
                 self._bands[entry.band].append(entry)
         if not self.pressure.is_pacing:
             self._paced.clear()
@@ -167,8 +167,8 @@ class Scheduler:
             self._wake()
 
     def _wait(self, task: Task) -> None:
-        now_ms = self._clock.wall_ms()
-        entry = Entry(task, band_of(task.priority(now_ms, now_ms)), now_ms)
+        band = band_of(task.priority(self._clock.wall_ms(), 0))
+        entry = Entry(task, band, self._now_ms())
         self._entries[task] = entry
         self._bands[entry.band].append(entry)
 

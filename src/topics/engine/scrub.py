@@ -29,10 +29,12 @@ from topics.engine.checkpoint import checkpoint, take
 from topics.engine.core import Core
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
+from topics.errors import StoreUnreachable
 from topics.storage import segment, snapshot
 from topics.storage.columns import Columns
-from topics.storage.fs import join
+from topics.storage.fs import join, shown
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
+from topics.storage.tiers import Store
 
 
 class Scrubbed(msgspec.Struct):
@@ -55,6 +57,16 @@ def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[N
     """A scrub in slices, which fills `done`. `keep_aside` leaves broken/ and quarantine/."""
     for topic in list(core.by_id.values()):
         core.expire(topic)
+    with core.sealing():
+        yield from _rewritten(core, done)
+        yield from relocation.relocate(core)
+    yield from core.tiering.settle()
+    _remove_copies(core, done, keep_aside=keep_aside)
+    _remove_stray_objects(core, done)
+    yield
+
+
+def _rewritten(core: Core, done: Scrubbed) -> Iterator[None]:
     yield from take(core)
     for held, blocks in _segments_in_use(core):
         if held.number in core.segments.live and _is_dirty(core, held, blocks):
@@ -64,10 +76,6 @@ def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[N
     yield from checkpoint(core)
     yield from checkpoint(core)
     done.segments_removed = len(before.difference(core.data.fs.listdir(core.data.segments)))
-    yield from relocation.relocate(core)
-    _remove_copies(core, done, keep_aside=keep_aside)
-    _remove_stray_objects(core, done)
-    yield
 
 
 def _segments_in_use(core: Core) -> list[tuple[Segment, list[Owned]]]:
@@ -193,26 +201,26 @@ def _remove_copies(core: Core, done: Scrubbed, *, keep_aside: bool) -> None:
         aside = directory in (data.broken, data.quarantine)
         for name in data.fs.listdir(directory):
             path = join(directory, name)
-            shown = path.removeprefix(data.root).lstrip("/")
+            where = shown(path.removeprefix(data.root).lstrip("/"))
             if not aside and not name.endswith(".tmp"):
                 continue
             if aside and keep_aside:
-                done.left.append(shown)
+                done.left.append(where)
                 continue
             try:
                 data.fs.unlink(path)
             except OSError:
                 # A directory, or a file of somebody else.
-                done.left.append(shown)
+                done.left.append(where)
             else:
-                done.copies_removed.append(shown)
+                done.copies_removed.append(where)
         data.fs.sync_dir(directory)
     for name in data.fs.listdir(data.wal):
         if not name.endswith(".wal"):
-            done.left.append(f"wal/{name}")
+            done.left.append(f"wal/{shown(name)}")
     for name in data.fs.listdir(data.snapshots):
         if snapshot.parse_file_name(name) is None:
-            done.left.append(f"snap/{name}")
+            done.left.append(f"snap/{shown(name)}")
 
 
 def _remove_stray_objects(core: Core, done: Scrubbed) -> None:
@@ -220,12 +228,22 @@ def _remove_stray_objects(core: Core, done: Scrubbed) -> None:
     store = core.segments.store
     if store is None:
         return
+    try:
+        _delete_unused(core, store, done)
+    except OSError as error:
+        raise StoreUnreachable(
+            "the cold store can not be reached: it may hold erased bytes; scrub again"
+        ) from error
+
+
+def _delete_unused(core: Core, store: Store, done: Scrubbed) -> None:
     store.sweep()
     used = {held.number for held in core.segments.live.values() if held.is_cold}
     for name in store.list():
         number = segment.parse_file_name(name)
         if number is None or number >= core.next_segment:
-            done.left.append(f"cold:{name}")
+            done.left.append(f"cold:{shown(name)}")
         elif number not in used:
             store.delete(name)
             done.copies_removed.append(f"cold:{name}")
+    core.tiering.unneeded.clear()

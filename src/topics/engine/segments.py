@@ -7,21 +7,26 @@ the caller fetches it where waiting is allowed and tries again.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from topics.engine.block import Block
-from topics.errors import CorruptData, StorageError, StoreUnreachable
+from topics.errors import CorruptData, StoreUnreachable, TopicsError, Unreadable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
-from topics.storage.columns import Columns
+from topics.storage.columns import Columns, Spans
 from topics.storage.fs import File, Fs, join
 from topics.storage.segment import FileBytes, SegmentInfo
 from topics.storage.tiers import Store
+from topics.storage.wal import NO_FILES, typed
 
 OPEN_FILES_MAX = 128
+# Cold blocks whose spans are kept: a cap that evicts asks for those of one block again and again.
+SPANS_MAX = 64
 
 
 class ColdMiss(Exception):
@@ -75,11 +80,17 @@ class Segments:
         self.fs = fs
         self.directory = directory
         self.store = store
+        # Whether the bytes of every live record could be counted; else some of them are estimates.
+        self.is_exact = True
         self.live: dict[int, Segment] = {}
         self.garbage: list[int] = []
         self._cache_bytes_max = cache_bytes_max
         self._cache: OrderedDict[int, tuple[Block, Columns]] = OrderedDict()
         self._cache_bytes = 0
+        # Sealed blocks whose columns are still in memory, oldest first, with what they count for.
+        self._resident: OrderedDict[int, tuple[Block, int]] = OrderedDict()
+        self.resident_bytes = 0
+        self._spans: OrderedDict[int, tuple[Block, Spans]] = OrderedDict()
         self._files: OrderedDict[int, File] = OrderedDict()
 
     # -- reading -----------------------------------------------------------------------------
@@ -101,15 +112,50 @@ class Segments:
             source = FileBytes(self._file(segment.number))
             columns = codec.read_block(source, block.row, segment.number)
         except OSError as error:
-            raise StorageError(f"segment {segment.number} can not be read: {error}") from error
+            raise _unreadable(segment, error) from error
         self.admit(block, columns)
         return columns
 
-    def columns_or_none(self, block: Block) -> Columns | None:
+    def spans(self, block: Block) -> Spans:
+        """Sizes and times of the records of a block that has bytes, in whatever tier they are.
+
+        For counting, which goes on whatever happens: of a block that can not be read they are
+        estimates, and `is_exact` says so from then on.
+        """
+        try:
+            return self._spans_of(block)
+        except (TopicsError, MemoryError):
+            self.is_exact = False
+            return estimated(block)
+
+    def _spans_of(self, block: Block) -> Spans:
         try:
             return self.columns(block)
         except ColdMiss:
-            return None
+            pass
+        known = self._spans.get(id(block))
+        if known is not None:
+            self._spans.move_to_end(id(block))
+            return known[1]
+        segment, row = block.segment, block.row
+        assert segment is not None
+        assert row is not None
+        try:
+            spans = cold_codec.read_spans(self.fs, self.directory, segment.info, row)
+        except CorruptData:
+            # The object has them too: rather wait for it than not know.
+            return self.columns_waiting(block)
+        except OSError as error:
+            raise _unreadable(segment, error) from error
+        self._spans[id(block)] = (block, spans)
+        if len(self._spans) > SPANS_MAX:
+            self._spans.popitem(last=False)
+        return spans
+
+    def holds(self, block: Block) -> bool:
+        """Whether a block's columns can be had without waiting for the cold store."""
+        is_cold = block.segment is not None and block.segment.is_cold
+        return not is_cold or block.columns is not None or id(block) in self._cache
 
     def columns_waiting(self, block: Block) -> Columns:
         """Like `columns`, but waits for the cold store."""
@@ -140,14 +186,30 @@ class Segments:
         return [codec.read_block(held, row, segment.number) for row in rows]
 
     def admit(self, block: Block, columns: Columns) -> None:
-        self.forget(block)
+        self._uncache(block)
         self._cache[id(block)] = (block, columns)
         self._cache_bytes += block.size
         while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
             _, (old, _) = self._cache.popitem(last=False)
             self._cache_bytes -= old.size
 
+    def keep(self, block: Block, bytes_max: int) -> None:
+        """A block that was just sealed stays in memory; the oldest of those go at the bound."""
+        self._resident[id(block)] = (block, block.size)
+        self.resident_bytes += block.size
+        while self.resident_bytes > bytes_max and self._resident:
+            _, (oldest, size) = self._resident.popitem(last=False)
+            self.resident_bytes -= size
+            oldest.columns = None
+
     def forget(self, block: Block) -> None:
+        """Nobody will ask for this block any more, or not for these bytes of it."""
+        _, size = self._resident.pop(id(block), (block, 0))
+        self.resident_bytes -= size
+        self._uncache(block)
+
+    def _uncache(self, block: Block) -> None:
+        self._spans.pop(id(block), None)
         if self._cache.pop(id(block), None) is not None:
             self._cache_bytes -= block.size
 
@@ -184,32 +246,32 @@ class Segments:
             self.garbage.append(segment.number)
 
     def remove(self, number: int) -> None:
-        """Unlinks a segment in every tier; idempotent."""
+        """Unlinks the local files of a segment; idempotent."""
         self.close_file(number)
         for name in (codec.file_name(number), cold_codec.file_name(number)):
             path = join(self.directory, name)
             if self.fs.exists(path):
                 self.fs.unlink(path)
-        if self.store is not None:
-            self.store.delete(codec.file_name(number))
 
-    def write_flags(self, segment: Segment) -> None:
-        """Makes the deletes of sealed records durable in the segment itself."""
-        if segment.unflagged:
-            self.flag_writer(segment)()
-
-    def flag_writer(self, segment: Segment) -> Callable[[], None]:
-        """The call that writes the flags due now; it may run in another thread."""
-        indexes, segment.unflagged = segment.unflagged, []
+    def write_flags(self, segment: Segment, indexes: list[int]) -> None:
+        """Writes flags (see flagging.py) and syncs them; may run in another thread."""
         write = cold_codec.add_flags if segment.is_cold else codec.write_flags
+        written = write(self.fs, self.directory, segment.info, indexes)
+        segment.flag_sums = flags.renewed(segment.info.rows, written, segment.flag_sums)
 
-        def call() -> None:
-            try:
-                written = write(self.fs, self.directory, segment.info, indexes)
-                segment.flag_sums = flags.renewed(segment.info.rows, written, segment.flag_sums)
-            except BaseException:
-                # Still due: the log must not be trimmed before they are durable.
-                segment.unflagged.extend(indexes)
-                raise
 
-        return call
+def estimated(block: Block) -> Spans:
+    """Every record of the same size, and as young as the youngest."""
+    ends = np.arange(1, block.count + 1, dtype=np.uint64) * block.size // max(block.count, 1)
+    return Spans(
+        array("I", ends.astype(np.uint32).tobytes()), array("I", [0]), array("q", [block.last_ts])
+    )
+
+
+def _unreadable(segment: Segment, error: OSError) -> TopicsError:
+    """A failed read: for want of descriptors it may be repeated at once, else it is the disk's."""
+    if error.errno in NO_FILES:
+        return typed(error, f"segment {segment.number} can not be read")
+    return Unreadable(
+        f"segment {segment.number} can not be read now: {error}", segment=segment.number
+    )

@@ -94,7 +94,7 @@ def _append(
         topic.joining = frame
     frame.records.append(record)
     frame.owners.append(owner)
-    if not is_bounded and not config.cap_bytes:
+    if not is_bounded:
         frame.open_up()
 
 
@@ -157,6 +157,9 @@ class SinglesFrame(Frame):
             publish_one(core, topic, self.first, payload, self.ts)
         else:
             publish(core, topic, self.first, self.columns)
+
+    def tell(self, _result: None) -> None:
+        topic = self.topic
         if self.together is not None:
             self.together(topic, self.first, self.owners)
             return
@@ -187,7 +190,7 @@ def _publish_resident(core: Core, topic: Topic, record: bytes, seq: int, ts: int
 
 def publish_one(core: Core, topic: Topic, seq: int, record: bytes, ts: int) -> None:
     """Like `publish` for one record of nothing but data, which mostly just joins its block."""
-    if topic.publish_one(record, ts):
+    if topic.publish_one(seq, record, ts):
         published(core, topic, 1, len(record))
     else:
         publish(core, topic, seq, single_time(record, ts))

@@ -1,31 +1,40 @@
 """The tag index: which seqs carry a tag, so that a match delete touches only what matches.
 
 Entries may name seqs that are gone since; the caller checks each against its block. They are
-swept when they outnumber the live records, a slice at a time.
+swept when they outnumber the live records. Whatever looks at many tags, or at many seqs of one,
+does so a piece at a time, and others may change the index in between.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TypeAlias
 
 from sortedcontainers import SortedList
 
 Seqs: TypeAlias = "int | array[int]"
+# In the place of seqs, none of which is 0: a key that has none and is not sorted in yet.
+NONE_LEFT = 0
+# A tag, or what it begins with.
+Match = tuple[str, bool]
+
+# New keys that are looked through in one piece, sorted ones, and seqs.
+FRESH_PIECE, SORTED_PIECE, SEQS_PIECE = 4096, 256, 2048
+# Seqs of one tag, and tags, that are checked one by one in a piece.
+CHECKED_PIECE, WEEDED_PIECE = 512, 128
 
 
 class TagIndex:
-    __slots__ = ("_fresh", "_left", "_seqs", "_sorted", "entries")
+    __slots__ = ("_fresh", "_seqs", "_sorted", "entries")
 
     def __init__(self) -> None:
         self._seqs: dict[str, Seqs] = {}
-        # Keys in byte order for prefix scans; new ones wait in `_fresh` until one is asked for.
-        # Every key is in one of the two, once: who finds it twice deletes what is in between.
+        # Keys in byte order for prefix scans; new ones wait in `_fresh` to be sorted in.
+        # Every key is in one of the two, once.
         self._sorted: SortedList = SortedList(key=_utf8)
         self._fresh: list[str] = []
-        # Those in `_fresh` that have no seqs any more.
-        self._left: set[str] = set()
         self.entries = 0
 
     def add(self, tags: list[str | None], first: int) -> None:
@@ -39,60 +48,110 @@ class TagIndex:
             held = seqs.get(tag)
             if held is None:
                 seqs[tag] = seq
-                if tag in self._left:
-                    self._left.discard(tag)
-                else:
-                    fresh.append(tag)
+                fresh.append(tag)
             elif isinstance(held, int):
-                seqs[tag] = array("Q", (held, seq))
+                seqs[tag] = seq if held == NONE_LEFT else array("Q", (held, seq))
             else:
                 held.append(seq)
 
     def fold(self, keys_max: int) -> bool:
         """Sorts up to `keys_max` new keys in; True when none are left."""
         if self._fresh:
-            batch, self._fresh = self._fresh[:keys_max], self._fresh[keys_max:]
-            self._sorted.update([tag for tag in batch if tag in self._seqs])
-            self._left.difference_update(batch)
+            # From the end: who looks through them from the front finds each here or sorted in.
+            batch = self._fresh[-keys_max:]
+            del self._fresh[-keys_max:]
+            self._sorted.update([tag for tag in batch if self._seqs[tag] != NONE_LEFT])
+            for tag in batch:
+                if self._seqs[tag] == NONE_LEFT:
+                    del self._seqs[tag]
         return not self._fresh
 
     def exact(self, tag: str) -> list[int]:
-        held = self._seqs.get(tag)
-        return [] if held is None else [held] if isinstance(held, int) else held.tolist()
+        held = self._seqs.get(tag, NONE_LEFT)
+        return [] if held == NONE_LEFT else [held] if isinstance(held, int) else held.tolist()
 
-    def under(self, prefix: str) -> Iterator[str]:
-        """Tags with a prefix, in byte order."""
-        self.fold(len(self._fresh))
-        for tag in self._sorted.irange_key(min_key=prefix.encode()):
-            if not tag.startswith(prefix):
+    def under(self, match: Match) -> Iterator[list[str]]:
+        """The tags that match, piece by piece; one that is sorted in meanwhile may come twice."""
+        text, is_prefix = match
+        if not is_prefix:
+            yield [text]
+            return
+        at = 0
+        while at < len(self._fresh):
+            piece = self._fresh[at : at + FRESH_PIECE]
+            yield [tag for tag in piece if tag.startswith(text)]
+            at += FRESH_PIECE
+        after, is_first = text.encode(), True
+        while True:
+            behind = self._sorted.irange_key(min_key=after, inclusive=(is_first, True))
+            tags = [tag for tag in islice(behind, SORTED_PIECE) if tag.startswith(text)]
+            if not tags:
                 return
-            yield tag
+            after, is_first = tags[-1].encode(), False
+            yield tags
+
+    def find(self, match: Match) -> Iterator[list[int]]:
+        """The seqs whose tags match, piece by piece, in no order; some may come twice."""
+        for tags in self.under(match):
+            few: list[int] = []
+            for tag in tags:
+                held = self._seqs.get(tag, NONE_LEFT)
+                if isinstance(held, int):
+                    if held != NONE_LEFT:
+                        few.append(held)
+                elif len(held) <= SEQS_PIECE:
+                    few.extend(held)
+                else:
+                    for at in range(0, len(held), SEQS_PIECE):
+                        yield held[at : at + SEQS_PIECE].tolist()
+                if len(few) >= SEQS_PIECE:
+                    yield few
+                    few = []
+            yield few
 
     def forget(self, tag: str, kept: list[int]) -> None:
         """Replaces the seqs of a tag."""
-        before = self._seqs.get(tag)
-        if before is None:
+        before = self._seqs.get(tag, NONE_LEFT)
+        if before == NONE_LEFT:
             return
         self.entries -= (1 if isinstance(before, int) else len(before)) - len(kept)
         if kept:
             self._seqs[tag] = kept[0] if len(kept) == 1 else array("Q", kept)
             return
-        del self._seqs[tag]
         if tag in self._sorted:
             self._sorted.remove(tag)
+            del self._seqs[tag]
         else:
-            # Not folded yet: dropped when its turn comes, unless it is needed again before.
-            self._left.add(tag)
+            # Dropped when its turn to be sorted in comes, unless it is needed again before.
+            self._seqs[tag] = NONE_LEFT
 
     def sweep(self, is_live: Callable[[int], bool]) -> Iterator[None]:
-        """Drops every entry that is gone; yields now and then so that the work can be sliced."""
-        for step, tag in enumerate(list(self._seqs)):
-            if step % 512 == 0:
+        """Drops every entry that is gone."""
+        for tags in self.under(("", True)):
+            yield from self.weed(tags, is_live)
+
+    def weed(self, tags: list[str], is_live: Callable[[int], bool]) -> Iterator[None]:
+        """Drops the entries of some tags that are gone."""
+        for step, tag in enumerate(tags):
+            if step % WEEDED_PIECE == 0:
                 yield
-            seqs = self.exact(tag)
-            kept = [seq for seq in seqs if is_live(seq)]
-            if len(kept) < len(seqs):
-                self.forget(tag, kept)
+            held = self._seqs.get(tag, NONE_LEFT)
+            if not isinstance(held, int):
+                yield from self._weed(tag, held, is_live)
+            elif held != NONE_LEFT and not is_live(held):
+                self.forget(tag, [])
+
+    def _weed(self, tag: str, held: array[int], is_live: Callable[[int], bool]) -> Iterator[None]:
+        kept: list[int] = []
+        at = 0
+        while at < len(held):
+            if at:
+                yield
+            kept.extend(filter(is_live, held[at : at + CHECKED_PIECE]))
+            at += CHECKED_PIECE
+        # Whoever replaced them meanwhile has looked at them as well.
+        if self._seqs.get(tag) is held and len(kept) < len(held):
+            self.forget(tag, kept)
 
 
 def _utf8(tag: str) -> bytes:

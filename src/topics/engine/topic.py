@@ -51,8 +51,8 @@ Hole = tuple[int, int, int]
 
 class Topic:
     __slots__ = (
-        "account", "allowance", "ask_bytes", "ask_seq", "asked_s", "blocks", "bytes_total",
-        "ceiling_bytes", "ceiling_seq", "config", "config_version", "counted_bytes", "cursors",
+        "account", "allowance", "ask_seq", "asked_s", "blocks", "bytes_total",
+        "ceiling_seq", "ceilings_moving", "config", "config_version", "counted_bytes", "cursors",
         "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
         "idle_head", "idle_since_s", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue",
@@ -84,13 +84,13 @@ class Topic:
         self.last_read_ts: int | None = None
         # What was promised on disk: no seq above the ceiling was ever acknowledged.
         self.ceiling_seq = 0
-        self.ceiling_bytes = 0
+        # Those that are on their way to the disk.
+        self.ceilings_moving = 0
         # How far the next ceiling goes ahead, and when the last one was asked for.
         self.allowance = 0
         self.asked_s = 0.0
-        # Beyond these the next ceiling is asked for.
+        # Beyond this the next ceiling is asked for.
         self.ask_seq = 0
-        self.ask_bytes = 0
         # The head when it last moved, as seen by the idle check, and since when.
         self.idle_head = -1
         self.idle_since_s = 0.0
@@ -151,6 +151,19 @@ class Topic:
             if stop == block.stop:
                 self._pop(block)
         self.settle()
+
+    def recall(self, first: int, last: int, state: int) -> None:
+        """Accounts for seqs below the floor as what they were told to be."""
+        account = self.account
+        assert account is not None
+        last = min(last, account.next - 1)
+        before = {known for _, _, known in account.ranges(first, last)} - {state}
+        if not before:
+            return
+        account.replace(first, last, state)
+        self.lose(state, last)
+        kept = [(s, account.latest(s) if first <= q <= last else q) for s, q in self.lost]
+        self.lost = tuple((s, q) for s, q in kept if q)
 
     def _account_for(self, block: Block, stop: int, state: int, load: Loader) -> None:
         """Moves the records [floor, stop) of the first block into the account."""
@@ -246,15 +259,16 @@ class Topic:
         self.last_ts = max(self.last_ts, columns.times[-1])
         self.last_write_ts = columns.times[-1]
 
-    def publish_one(self, payload: bytes, ts: int) -> bool:
+    def publish_one(self, seq: int, payload: bytes, ts: int) -> bool:
         """Like `publish` for one record of nothing but data; False where it can not just join."""
+        assert seq == self.head + 1, (self.name, seq, self.head)
         block = self.blocks[-1] if self.blocks else None
-        if block is None or not block.add_one(payload, ts, self.head + 1):
+        if block is None or not block.add_one(payload, ts, seq):
             return False
         size = len(payload)
-        self.head = head = self.head + 1
-        if self.next_seq <= head:
-            self.next_seq = head + 1
+        self.head = seq
+        if self.next_seq <= seq:
+            self.next_seq = seq + 1
         self.live_count += 1
         self.live_bytes += size
         self.bytes_total += size

@@ -147,6 +147,10 @@ class Subscription:
         assert not self.cursors
         self.cursors = tuple(Cursor(self, name, *places[name]) for name in sorted(places))
 
+    def end(self) -> None:
+        """Nobody will read on: lets go of the cursors, which know their subscription."""
+        self.cursors = ()
+
     def move(self, cursor: Cursor, seq: int, epoch: int) -> None:
         if epoch != cursor.epoch:
             if self.has_told:

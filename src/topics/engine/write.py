@@ -140,11 +140,9 @@ def _few(request: WriteRequest, settings: Settings) -> list[RecordInput]:
 
 
 def check_count(count: int, settings: Settings) -> None:
-    if count > settings.max_batch_records:
-        raise BatchTooLarge(
-            f"{count} records in one write; the limit is {settings.max_batch_records}",
-            limit=settings.max_batch_records,
-        )
+    limit = settings.max_batch_records
+    if count > limit:
+        raise BatchTooLarge(f"{count} records in one write; the limit is {limit}", limit=limit)
 
 
 def check_text(body: bytes) -> None:
@@ -190,6 +188,21 @@ def request_of(records: Sequence[Mapping[str, Any]], **fields: Any) -> WriteRequ
         convert(inputs[-1].node, str | None, f"records[{index}].node")
         convert(inputs[-1].meta, dict[str, str] | None, f"records[{index}].meta")
     return WriteRequest(records=inputs, **fields)
+
+
+def check_bytes(request: WriteRequest, bytes_max: int) -> None:
+    """Holds a request that was no JSON body to the size of one: a frame can not hold more."""
+    size = sum(
+        len(record.data)
+        + len(record.tag or "")
+        + len(record.node or "")
+        + sum(len(key) + len(value) for key, value in (record.meta or {}).items())
+        for record in request.records
+    )
+    if size > bytes_max:
+        raise PayloadTooLarge(
+            f"the records have {size} bytes; the limit is {bytes_max}", limit=bytes_max
+        )
 
 
 def _data_of(value: Any) -> msgspec.Raw:

@@ -13,6 +13,10 @@ ABOUT = {
     "allow_insecure_no_auth": "Serve other machines without keys.",
     "probe_auth": "Ask for a key on health and readiness too.",
     "cors_origins": "Web origins that may call, comma-separated; * for all.",
+    "max_inflight_body_bytes": "Bytes of request bodies that are on their way, all together; 0 for "
+    "any number.",
+    "max_unsent_bytes": "Bytes of answers that clients have not taken, all together; 0 for any "
+    "number.",
     "max_inflight_per_key": "Requests a key may have in flight; 0 for any number.",
     "max_watch_sessions": "Watch sessions; 0 for any number.",
     "max_sse_connections": "Open streams and sockets; 0 for any number.",

@@ -19,6 +19,7 @@ from topics.engine.engine import Engine
 from topics.engine.segments import ColdMiss
 from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
 from topics.server.auth import Key
+from topics.server.bodies import check_content_type
 from topics.server.call import Call
 from topics.server.config import Config
 from topics.server.counts import Counts
@@ -70,6 +71,8 @@ class App:
         origins = OriginRule(config.cors_origins, has_keys=bool(config.keys) or is_open)
         self._check_origin = origins.check
         self.routes: list[Route] = [row for part in parts.PARTS for row in part(self).routes()]
+        # What judges a request by its head, for each handler that is behind one.
+        self._judges: dict[RouteHandler, Callable[..., bool]] = {}
         self._router = Router((r.method, r.path, self._guarded(r)) for r in self.routes)
 
     @property
@@ -92,10 +95,23 @@ class App:
             call.head.found = found
         return handler(call, *names)
 
+    def judge(self, call: Call, has_body: bool) -> bool:
+        """What the head of a request decides before its body is there.
+
+        Raises what the request is refused with whatever its body is, in the order in which it
+        would be if the body were there. Returns whether anybody will look at the body.
+        """
+        if self._check_origin(call) is not None:
+            return False
+        handler, names = self._router.find(call)
+        judge = self._judges.get(handler)
+        return judge is not None and judge(call, has_body, *names)
+
     # -- life --------------------------------------------------------------------------------
 
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
         self.tick = server.tick
+        self.counts.server = server
         self.waiters.attach(server.tick)
         self.delivery.attach(server.tick)
         self.driver.start(server.tick, steps, self._opened)
@@ -129,14 +145,26 @@ class App:
         driver, handler, prefixed = self.driver, route.handler, route.prefixed
         waits = route.waits_for_recovery and not route.is_probe
 
-        def handle(call: Call, *names: str) -> Answer:
-            call.began_s = perf_counter()
+        def admit(call: Call, names: tuple[str, ...]) -> None:
             if is_gated:
-                call.key = key = self._authorized(route, call)
-                for index in prefixed:
-                    key.require_name(names[index])
+                if call.key is None:
+                    call.key = self._authorized(route, call)
+                    for index in prefixed:
+                        call.key.require_name(names[index])
+                call.key.enter(self._inflight_max)
             if waits and not driver.is_ready:
                 raise self.unready()
+
+        def judge(call: Call, has_body: bool, *names: str) -> bool:
+            admit(call, names)
+            if route.body is not None and has_body:
+                check_content_type(call)
+            return route.body is not None
+
+        def handle(call: Call, *names: str) -> Answer:
+            call.began_s = perf_counter()
+            if is_gated or not driver.is_ready:
+                admit(call, names)
             try:
                 answer = handler(call, *names)
             except Poisoned as error:
@@ -145,6 +173,7 @@ class App:
                 call.hold()
             return answer
 
+        self._judges[handle] = judge
         return handle
 
     def go_on(self, call: Call, resume: Callable[[], Answer]) -> None:
@@ -194,10 +223,9 @@ class App:
         )
 
     def _authorized(self, route: Route, request: Request) -> Key:
-        """The caller's key. Raises Unauthorized, Forbidden, or Throttled for too much at once."""
+        """The caller's key. Raises Unauthorized or Forbidden."""
         key = self._keys.of(request, takes_query_token=route.takes_query_token)
         key.require_scopes(route.scopes)
-        key.enter(self._inflight_max)
         return key
 
     def unready(self) -> TopicsError:

@@ -135,12 +135,15 @@ def scope_names(scopes: int) -> list[str]:
     return [name for bit, name in SCOPE_NAMES.items() if scopes & bit]
 
 
-def parse_keys(text: str) -> Keys:
+def parse_keys(text: str | None) -> Keys:
     """The keys of a configuration. Raises InvalidRequest for what is not exactly understood.
 
-    Messages name an entry by its place, never by its content.
+    None is no configuration, and no keys; a text without a key in it is a mistake, since it would
+    open the server to everybody. Messages name an entry by its place, never by its content.
     """
     keys: list[Key] = []
+    if text is None:
+        return Keys(keys)
     entries = [entry.strip() for entry in text.split(",")]
     for number, entry in enumerate(entries, 1):
         if not entry:
@@ -149,8 +152,8 @@ def parse_keys(text: str) -> Keys:
         if any(hmac.compare_digest(key.digest, other.digest) for other in keys):
             raise InvalidRequest(f"TOPICS_API_KEYS: entry {number} repeats the secret of another")
         keys.append(key)
-    if text.strip() and not keys:
-        raise InvalidRequest("TOPICS_API_KEYS is set but names no key")
+    if not keys:
+        raise InvalidRequest("TOPICS_API_KEYS is set but names no key: correct it or unset it")
     return Keys(keys)
 
 

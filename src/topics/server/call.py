@@ -51,6 +51,10 @@ class Call(Request):
         if self.is_gone:
             self._left(callback)
 
+    def settle(self) -> None:
+        """Nothing is left to abandon: lets go of the callback, which holds the call."""
+        self.on_abandoned = None
+
     def respond(self, response: Response) -> None:
         if self.holds_slot:
             self._release()
@@ -92,6 +96,7 @@ class Call(Request):
 
     def _left(self, callback: Callable[[], None] | None) -> None:
         self._release()
+        self.settle()
         if callback is not None:
             callback()
 
@@ -99,3 +104,4 @@ class Call(Request):
         if self.holds_slot and self.key is not None:
             self.holds_slot = False
             self.key.inflight -= 1
+            self.settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from topics.server.message import COPY_BYTES_MAX
+from topics.server.message import COPY_BYTES_MAX, Request
 from topics.server.takeover import LINGER_BYTES_MAX
 from topics.types import Payload
 
@@ -17,8 +17,9 @@ class Channel(asyncio.Protocol):
     """Collects what is to be written, and ends a connection without losing what was."""
 
     __slots__ = (
-        "_discarded_bytes", "_ended_at", "_is_lingering", "_is_paused", "_is_reading", "_limits",
-        "_out", "_out_bytes", "_stall", "_transport", "server", "slot",
+        "_discarded_bytes", "_ended_at", "_has_body_entered", "_is_lingering", "_is_paused",
+        "_is_reading", "_limits", "_out", "_out_bytes", "_queued", "_queued_bytes", "_stall",
+        "_transport", "server", "slot",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -28,6 +29,11 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[Payload] = []
         self._out_bytes = 0
+        # Answers that wait for one of an earlier request, and their bytes.
+        self._queued: dict[Request, int] = {}
+        self._queued_bytes = 0
+        # The ledger of bodies on their way knows of this connection.
+        self._has_body_entered = False
         # The client does not read.
         self._is_paused = False
         self._is_reading = True
@@ -65,6 +71,8 @@ class Channel(asyncio.Protocol):
             transport.writelines(out)
             self._out = []
         self._out_bytes = 0
+        if self._is_paused:
+            self._weigh()
 
     def _pause_reading(self) -> None:
         if self._is_reading and self._transport is not None:
@@ -78,6 +86,43 @@ class Channel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_paused = True
+        self._weigh()
+
+    # -- what the process holds for it -------------------------------------------------------
+
+    def _wait_in_line(self, request: Request, output: tuple[Payload, ...] | None) -> None:
+        """An answer has to wait for those of earlier requests."""
+        request.output = output
+        if output is not None:
+            self._queued[request] = size = sum(map(len, output))
+            self._count_queued(size)
+
+    def _count_queued(self, change_bytes: int) -> None:
+        self._queued_bytes += change_bytes
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Enters what waits for the client, where that is much."""
+        size = self._queued_bytes
+        if self._transport is not None:
+            size += self._transport.get_write_buffer_size()
+        if size > COPY_BYTES_MAX:
+            self.server.unsent.enter(self, size)
+        else:
+            self.server.unsent.leave(self)
+
+    def cut_answers(self) -> None:
+        """Answers that were not taken are too much, and this client takes the least."""
+        self.abort()
+
+    def _leave_body(self) -> None:
+        """Bodies that were entered in the ledger have been given to their handlers."""
+        self._has_body_entered = False
+        self.server.bodies.leave(self)
+
+    def cut_body(self) -> None:
+        """Bodies on their way are too much, and this one moves the least."""
+        self.abort()
 
     # -- ending ------------------------------------------------------------------------------
 
@@ -106,6 +151,8 @@ class Channel(asyncio.Protocol):
     def scan(self, now: float) -> None:
         """Cuts off a client that does not read, or that does not go away when it is over."""
         limits = self._limits
+        if self._is_paused:
+            self._weigh()
         if self._ended_at:
             is_sent = self._transport is None or not self._transport.get_write_buffer_size()
             if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):

@@ -14,8 +14,9 @@ import msgspec
 
 from topics.errors import InvalidRequest
 from topics.server.auth import Keys, parse_keys
-from topics.settings import Settings, check
+from topics.settings import Settings, check, check_number
 
+MIB = 1024 * 1024
 PREFIX = "TOPICS_"
 API_KEYS = "api_keys"
 # Variables of other parts of topics, which may stand in the same environment.
@@ -40,6 +41,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     probe_auth: bool = False
     cors_origins: str = ""
     # Caps on what clients can hold open.
+    max_inflight_body_bytes: int = 256 * MIB
+    max_unsent_bytes: int = 256 * MIB
     max_inflight_per_key: int = 1000
     max_watch_sessions: int = 10_000
     max_sse_connections: int = 10_000
@@ -108,7 +111,7 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Con
     config = Config(
         options=options,
         settings=check(Settings(**{"gc_freeze": True, **settings})),
-        keys=parse_keys(environment.get(PREFIX + API_KEYS.upper(), "") if keys is None else keys),
+        keys=parse_keys(environment.get(PREFIX + API_KEYS.upper()) if keys is None else keys),
     )
     _check(config)
     return config
@@ -142,9 +145,9 @@ def _value(key: str, text: str, kind: Any) -> Any:
 def _check(config: Config) -> None:
     options = config.options
     for field in msgspec.structs.fields(ServerOptions):
-        value = getattr(options, field.name)
-        if isinstance(value, int) and value < 0:
-            raise InvalidRequest(f"{PREFIX}{field.name.upper()} is negative: {value}")
+        name, value = field.name, getattr(options, field.name)
+        if isinstance(value, int):
+            check_number(name, value, is_ms=name.endswith("_ms"))
     if not options.max_watch_topics:
         raise InvalidRequest("TOPICS_MAX_WATCH_TOPICS must be at least 1")
     if options.port > 65535:

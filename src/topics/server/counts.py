@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from topics.server.app import App
+    from topics.server.server import HttpServer
 
 
 def _none() -> int:
@@ -21,3 +22,5 @@ class Counts:
         self.routers: Callable[[], int] = _none
         self.sse_connections: Callable[[], int] = _none
         self.watch_sessions: Callable[[], int] = _none
+        # Who knows what clients make the process hold.
+        self.server: HttpServer | None = None

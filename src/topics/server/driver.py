@@ -22,7 +22,7 @@ SLICE_S = 0.002
 SHARED_SLICE_S = 0.001
 IDLE_S = 0.01
 COLD_THREADS = 4
-COLD_NOTED_S = 1.0
+NOTED_S = 1.0
 
 
 class Driver:
@@ -43,7 +43,8 @@ class Driver:
         self._forward_is_due = False
         # Whether anything was written since the last slice of maintenance.
         self._is_busy = False
-        self._cold_noted_s = -COLD_NOTED_S
+        # When something was last said in the log that may happen many times a second.
+        self._noted_s: dict[str, float] = {}
         self._cold = ThreadPoolExecutor(COLD_THREADS, "topics-cold")
 
     def start(
@@ -72,7 +73,8 @@ class Driver:
         def arrived(work: asyncio.Future[list[object]]) -> None:
             error = None if work.cancelled() else work.exception()
             if error is not None:
-                self._note_cold(error)
+                # A store that is away is away for every read of it.
+                self._note("the cold store can not be read", error.__cause__ or error)
             if error is None and not work.cancelled():
                 fetched = list(zip(miss.ahead, work.result(), strict=True))
                 # The first one last: it is needed next, and the cache may be small.
@@ -82,12 +84,12 @@ class Driver:
 
         work.add_done_callback(arrived)  # type: ignore[arg-type]
 
-    def _note_cold(self, error: BaseException) -> None:
-        """A store that is away is away for every read of it: the log says so now and then."""
+    def _note(self, what: str, error: BaseException) -> None:
+        """Says in the log what goes on and on, now and then."""
         now_s = self._loop.time()
-        if now_s >= self._cold_noted_s + COLD_NOTED_S:
-            self._cold_noted_s = now_s
-            LOG.error("the cold store can not be read: %s", error.__cause__ or error)
+        if now_s >= self._noted_s.get(what, -NOTED_S) + NOTED_S:
+            self._noted_s[what] = now_s
+            LOG.error("%s: %s", what, error)
 
     def fail(self, error: BaseException) -> None:
         """The engine can not go on. Its tickets have ended; the process has to."""
@@ -209,7 +211,7 @@ class Driver:
         except Closed:
             return
         except TopicsError as error:
-            LOG.error("maintenance failed and will be tried again: %s", error)
+            self._note("maintenance failed and will be tried again", error)
         except Exception as error:
             LOG.error("maintenance failed and will be tried again", exc_info=error)
         poison = self.engine.core.committer.poison

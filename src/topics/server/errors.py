@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from topics.errors import TopicsError
+from topics.errors import CorruptData, TopicsError, Unreadable
 from topics.server.message import Response
 
 LOG = logging.getLogger("topics.server")
@@ -130,8 +130,18 @@ def response_to(error: BaseException) -> Response:
     if isinstance(error, TopicsError):
         if error.status >= 500 and error.code == "internal":
             return internal_response(error)
+        if isinstance(error, CorruptData | Unreadable):
+            LOG.error("stored records can not be read: %s", error)
         return error_response(error)
     return internal_response(error)
+
+
+def refusal_of(error: Exception) -> TopicsError:
+    """What went wrong while a head was looked at, as something that can be told."""
+    if isinstance(error, TopicsError):
+        return error
+    LOG.error("a request can not be handled", exc_info=error)
+    return TopicsError("an internal error; the server's log has the details")
 
 
 def error_body(code: str, message: str, detail: dict[str, Any]) -> bytes:

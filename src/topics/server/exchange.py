@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
-from topics.errors import Closed, TopicsError
+from topics.errors import Closed
 from topics.server.body import LOOP_BYTES_MAX, Gunzip, is_gzip
 from topics.server.channel import Channel
 from topics.server.errors import LOG, error_response, internal_response, response_to
@@ -41,7 +42,8 @@ class Exchange(Channel):
     """
 
     __slots__ = (
-        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler", "_is_blocked", "_is_due",
+        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler",
+        "_is_blocked", "_is_due",
         "_is_feeding", "_is_last", "_leftover", "_queue", "_request",
     )  # fmt: skip
 
@@ -72,7 +74,13 @@ class Exchange(Channel):
         self._pause_reading()
 
     def _is_busy(self) -> bool:
-        return self._is_paused or self._is_blocked or len(self._queue) >= self._limits.pending_max
+        limits = self._limits
+        return (
+            self._is_paused
+            or self._is_blocked
+            or self._queued_bytes > limits.out_bytes_max
+            or len(self._queue) >= limits.pending_max
+        )
 
     def _line_up(self, request: Request) -> None:
         """Starts a request now, if nothing is in its way."""
@@ -134,25 +142,27 @@ class Exchange(Channel):
             return response_to(error)
 
     def _decode(self, request: Request) -> bool:
-        """Decodes the body; False when it was answered, or will be started, elsewhere."""
+        """Decodes the body; False when it was answered, or will be started, elsewhere.
+
+        Decoding costs more than reading: it is done for those only who may send a body here.
+        """
         coding = request.headers.get(b"content-encoding")
         if coding is None or not request.body:
             return True
         try:
-            if not is_gzip(coding):
+            if not self.server.judge(request, True) or not is_gzip(coding):
                 return True
             gunzip = Gunzip(request.body, self._limits.body_bytes_max)
             body = gunzip.run(LOOP_BYTES_MAX)
-        except TopicsError as error:
-            self._answer(request, error_response(error))
+        except Exception as error:
+            self._answer(request, response_to(error))
             return False
         if body is not None:
             request.body = body
             return True
         self._queue.append(request)
         self._is_blocked = True
-        work = self.server.loop.run_in_executor(None, gunzip.run)
-        work.add_done_callback(lambda done: self._decoded(request, done))
+        self.server.decoding.start(gunzip, partial(self._decoded, request))
         return False
 
     def _decoded(self, request: Request, work: asyncio.Future[bytes | None]) -> None:
@@ -180,8 +190,8 @@ class Exchange(Channel):
         if output is not None and not self._queue:
             self._emit(output)
             return
-        request.output = output
         self._queue.append(request)
+        self._wait_in_line(request, output)
 
     def deliver(self, request: Request, response: Response) -> None:
         """The answer of a pending request."""
@@ -190,9 +200,13 @@ class Exchange(Channel):
         assert request.output is None, "a request has one answer"
         self._answered_at = self.server.now
         data = self._plain(request, response)
-        request.output = self._render(request, response) if data is None else (data,)
-        if self._queue and self._queue[0] is request and request.output is not None:
-            self._advance()
+        output = self._render(request, response) if data is None else (data,)
+        if self._queue and self._queue[0] is not request:
+            self._wait_in_line(request, output)
+        else:
+            request.output = output
+            if self._queue and output is not None:
+                self._advance()
 
     def deliver_json(self, request: Request, body: bytes) -> None:
         """`deliver` of 200 and JSON, at once where nothing else is on its way: most are so."""
@@ -242,7 +256,10 @@ class Exchange(Channel):
         queue = self._queue
         while True:
             while queue and queue[0].output is not None:
-                self._emit(queue.pop(0).output or ())
+                request = queue.pop(0)
+                self._emit(request.output or ())
+                if self._queued:
+                    self._count_queued(-self._queued.pop(request, 0))
             if self._backlog is None or self._is_busy() or (queue and queue[-1].successor):
                 break
             request = self._backlog.popleft()
@@ -263,6 +280,8 @@ class Exchange(Channel):
         if self._is_due:
             self._settle()
         if self._backlog is None:
+            if self._has_body_entered:
+                self._leave_body()
             self._resume_reading()
 
     def _end_read(self) -> None:
@@ -293,10 +312,12 @@ class Exchange(Channel):
         self._resume_reading()
         self._queue.pop(0)
         for waiting in self._everything():
-            self._abandon(waiting)
-        leftover, self._leftover = self._leftover, b""
+            waiting.abandon()
+        leftover, self._leftover = self._leftover + self._rest(), b""
         self._transport = None
         self._forget()
+        self._leave_body()
+        self.server.unsent.leave(self)
         self.server.replace(self, successor)
         transport.set_protocol(successor)
         successor.begin(transport, is_paused=self._is_paused)
@@ -319,22 +340,15 @@ class Exchange(Channel):
         """Whether no request is on its way in."""
         return True
 
+    def _rest(self) -> bytes:
+        """Input that came behind the last request and was not looked at."""
+        return b""
+
     def _forget(self) -> None:
         """Lets go of what only a connection with a future needs."""
 
     def _everything(self) -> list[Request]:
         return [*self._queue, *(self._backlog or ())]
-
-    def _abandon(self, request: Request) -> None:
-        if request.successor is not None:
-            request.successor.abandon()
-        callback, request.on_abandoned = request.on_abandoned, None
-        if callback is None or request.output is not None:
-            return
-        try:
-            callback()
-        except Exception as error:
-            LOG.error("a callback of an abandoned request failed", exc_info=error)
 
     # -- asyncio.Protocol --------------------------------------------------------------------
 
@@ -352,6 +366,7 @@ class Exchange(Channel):
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self._weigh()
         if not self._is_feeding:
             self._advance()
 
@@ -359,7 +374,9 @@ class Exchange(Channel):
         self.server.leave(self)
         self._transport = None
         self._forget()
+        self.server.unsent.leave(self)
         everything = self._everything()
-        self._queue, self._backlog, self._out = [], None, []
+        self._queue, self._backlog, self._out, self._queued = [], None, [], {}
+        self._leave_body()
         for request in everything:
-            self._abandon(request)
+            request.abandon()

@@ -23,21 +23,20 @@ from httptools import (
 
 from topics.errors import PayloadTooLarge, TopicsError
 from topics.server import head
+from topics.server.arrival import PREFACE, Arrival
+from topics.server.body import Parts
 from topics.server.errors import (
-    LOG,
     BadRequest,
-    RequestTimeout,
     TargetTooLong,
     error_response,
+    refusal_of,
 )
 from topics.server.message import Head, Request
-from topics.server.repeated import BODY, HEAD, IDLE, Repeated
+from topics.server.repeated import BODY, HEAD, IDLE
 
 if TYPE_CHECKING:
     from topics.server.server import HttpServer
 
-# What a client sends first that speaks HTTP/2 without having asked.
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 # Requests for an upgrade that is not ours; each costs a second look at its head.
 UPGRADES_MAX = 16
 
@@ -47,23 +46,22 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RARE = frozenset({b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
 
 
-class HttpProtocol(Repeated):
+class HttpProtocol(Arrival):
     """One connection of an HttpServer."""
 
     __slots__ = (
-        "_body", "_head", "_head_bytes", "_headers", "_is_continue_due", "_is_counting",
-        "_is_odd", "_is_plain", "_is_rewinding", "_is_upgrade", "_parser", "_refusal", "_repeats",
-        "_safe_digits", "_target", "_upgrades",
+        "_body", "_head", "_head_bytes", "_headers", "_is_counting", "_is_odd", "_is_plain",
+        "_is_rewinding", "_is_upgrade", "_refusal", "_repeats", "_safe_digits", "_target",
+        "_upgrades",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         super().__init__(server)
-        self._parser: HttpRequestParser | None = None
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         # The head, once complete, of a request that may still have trailers.
         self._head: dict[bytes, bytes] | None = None
-        self._body: bytes | list[bytes] = b""
+        self._body: bytes | Parts = b""
         # A length of so few digits is below the limit.
         self._safe_digits = len(str(server.limits.body_bytes_max)) - 1
         # Heads are measured exactly only where one could be too large.
@@ -75,7 +73,6 @@ class HttpProtocol(Repeated):
         self._is_odd = False
         self._is_upgrade = False
         self._is_rewinding = False
-        self._is_continue_due = False
         self._upgrades = 0
         self._refusal: TopicsError | None = None
 
@@ -87,7 +84,7 @@ class HttpProtocol(Repeated):
         self._since = self.server.now
         self.server.join(self)
 
-    def _parse(self, data: bytes) -> None:
+    def _parse_piece(self, data: bytes) -> None:
         parser = self._parser
         if parser is None:
             self._discard(len(data))
@@ -124,6 +121,10 @@ class HttpProtocol(Repeated):
         self._target = b""
         self._body = b""
         self._body_bytes = 0
+        self._is_judged = False
+        self._judged = None
+        self._is_wanted = True
+        self._extra = ()
 
     def on_url(self, target: bytes) -> None:
         self._target += target
@@ -143,23 +144,27 @@ class HttpProtocol(Repeated):
         headers = self._headers
         self._phase = BODY
         self._is_odd = len(headers) > 32 or not _RARE.isdisjoint(headers)
+        is_continue_due = False
         if self._is_counting or self._is_odd:
             self._is_plain = False
-            self._check_head(headers)
+            is_continue_due = self._check_head(headers)
         length = headers.get(b"content-length")
         if length is not None and len(length) > self._safe_digits:
             self._check_body_bytes(int(length))
-        if self._is_continue_due:
+        if is_continue_due:
             self._continue()
 
     def on_body(self, data: bytes) -> None:
         body = self._body
-        if not body:
+        if not self._is_wanted:
+            self._body = b""
+        elif not body:
             self._body = data
-        elif isinstance(body, list):
-            body.append(data)
+        elif isinstance(body, Parts):
+            body.add(data)
         else:
-            self._body = [body, data]
+            self._body = Parts(body)
+            self._body.add(data)
         self._body_bytes += len(data)
         if self._body_bytes > self._limits.body_bytes_max:
             self._check_body_bytes(self._body_bytes)
@@ -171,10 +176,9 @@ class HttpProtocol(Repeated):
         self._since = self.server.now
         parser, body = self._parser, self._body
         assert parser is not None
-        verb = parser.get_method()
-        verb_name = _METHODS.get(verb) or verb.decode("latin-1")
-        parsed = Head(verb_name, self._target, self._headers)
-        request = self._request(self, parsed, b"".join(body) if isinstance(body, list) else body)
+        request = self._judged or self._request(self, self._parsed(parser, self._headers), b"")
+        request.body = body if isinstance(body, bytes) else body.joined()
+        self._body, self._judged = b"", None
         if (
             not self._is_plain
             or not parser.should_keep_alive()
@@ -187,8 +191,10 @@ class HttpProtocol(Repeated):
         else:
             is_ordinary = True
         if is_ordinary and self._plain_head is None:
-            self._plain_head = parsed
+            self._plain_head = request.head
         self._line_up(request)
+        if self._has_body_entered and self._backlog is None:
+            self._leave_body()
 
     # -- the rare ----------------------------------------------------------------------------
 
@@ -206,8 +212,11 @@ class HttpProtocol(Repeated):
             self._stop(head.too_many(self._limits))
         self._headers[name] += b", " + value
 
-    def _check_head(self, headers: dict[bytes, bytes]) -> None:
-        """The head of a request that is not plain; stops what is too large or not understood."""
+    def _check_head(self, headers: dict[bytes, bytes]) -> bool:
+        """The head of a request that is not plain; stops what is too large or not understood.
+
+        Returns whether the client waits to be asked for the body.
+        """
         parser = self._parser
         assert parser is not None
         try:
@@ -216,13 +225,14 @@ class HttpProtocol(Repeated):
             if head.is_chunked(headers, version):
                 # Trailers are read into a dictionary of their own, and forgotten.
                 self._head, self._headers = headers, {}
-            self._is_continue_due = head.is_continue_expected(headers, version)
+            is_continue_due = head.is_continue_expected(headers, version)
             if parser.should_upgrade():
                 self._is_upgrade = head.is_websocket(headers) and not self._everything()
                 # An upgrade that we do not grant is ignored: the request is read again without.
                 self._is_rewinding = not self._is_upgrade
         except TopicsError as error:
             self._stop(error)
+        return is_continue_due and not self._is_rewinding
 
     def _check_body_bytes(self, size: int) -> None:
         maximum = self._limits.body_bytes_max
@@ -234,10 +244,30 @@ class HttpProtocol(Repeated):
             )
 
     def _continue(self) -> None:
-        self._is_continue_due = False
+        """Asks for the body, unless the head has had its answer without one."""
+        error = self._judge(*self._arriving())
+        if error is not None:
+            self._stop(error)
         # Behind a pending answer the client goes on by itself, after its own short wait.
-        if not self._everything() and not self._is_rewinding:
+        if not self._everything():
             self._out.append(_CONTINUE)
+
+    def _missing(self) -> int:
+        length = self._headers.get(b"content-length")
+        if self._phase != BODY or length is None:
+            return 0
+        return int(length) - self._body_bytes
+
+    def _arriving(self) -> tuple[Request, str]:
+        parser = self._parser
+        assert parser is not None
+        headers = self._head if self._head is not None else self._headers
+        request = self._request(self, self._parsed(parser, headers), b"")
+        return request, parser.get_http_version()
+
+    def _parsed(self, parser: HttpRequestParser, headers: dict[bytes, bytes]) -> Head:
+        verb = parser.get_method()
+        return Head(_METHODS.get(verb) or verb.decode("latin-1"), self._target, headers)
 
     def _is_ordinary(self, request: Request, parser: HttpRequestParser) -> bool:
         """Whether only the size of the read made a request look special."""
@@ -329,13 +359,14 @@ class HttpProtocol(Repeated):
             cause = error.__context__ or error
             if not isinstance(cause, Exception):
                 raise cause
-            LOG.error("a request can not be handled", exc_info=cause)
-            self._refusal = TopicsError("an internal error; the server's log has the details")
+            self._refusal = refusal_of(cause)
         self._refuse(self._refusal or BadRequest(f"the request is not valid HTTP/1.1: {error}"))
 
     def _refuse(self, error: TopicsError) -> None:
-        """Answers in turn with an error, and takes nothing more from this connection."""
         self._parser = self._awaited = None
+        self._body = self._parts = b""
+        if self._has_body_entered and self._backlog is None:
+            self._leave_body()
         # It holds its traceback, which holds this connection.
         self._refusal = None
         self._is_lingering = True
@@ -346,40 +377,9 @@ class HttpProtocol(Repeated):
         self._is_last = True
         request = self._request(self, Head("GET", b"/", {}), b"")
         request.is_plain = request.is_keep_alive = False
+        request.extra = self._extra
         if self._backlog is None:
             self._answer(request, error_response(error))
         else:
             request.output = self._render(request, error_response(error))
             self._backlog.append(request)
-
-    # -- life --------------------------------------------------------------------------------
-
-    def scan(self, now: float) -> None:
-        """Ends what has taken too long."""
-        super().scan(now)
-        limits = self._limits
-        age = now - self._since
-        if self._transport is None or self._ended_at:
-            return
-        if not self._is_reading:
-            # We keep the client waiting, not it us.
-            self._since = now
-        elif self._phase == HEAD:
-            if age > limits.head_s:
-                self._time_out("head", limits.head_s)
-        elif self._phase == BODY:
-            if age > limits.body_s + self._body_bytes / limits.body_bytes_per_s_min:
-                self._time_out("body", limits.body_s)
-        elif min(age, now - self._answered_at) > limits.idle_s and not self._queue:
-            self._is_last = True
-            self._end()
-
-    def _time_out(self, part: str, limit_s: float) -> None:
-        self._refuse(RequestTimeout(f"the request's {part} took longer than {limit_s:g} s"))
-        self._settle()
-
-    def _is_idle(self) -> bool:
-        return self._phase == IDLE
-
-    def _forget(self) -> None:
-        self._parser = None

@@ -11,17 +11,24 @@ MIB = 1024 * KIB
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one connection may ask of the server. The defaults suit a server on its own machine."""
 
+    # Connections at a time; 0 for any number.
+    connections_max: int = 0
     # One request.
     target_bytes_max: int = 16 * KIB
     head_bytes_max: int = 64 * KIB
     headers_max: int = 128
     # Holds for the bytes received and for what they decode to.
     body_bytes_max: int = 64 * MIB
+    # All connections together: bodies that are on their way in, and answers that clients have not
+    # taken yet. Past them the slowest are cut; 0 for any number.
+    inflight_body_bytes_max: int = 256 * MIB
+    unsent_bytes_max: int = 256 * MIB
     # Requests of one connection that wait for their answer; what is beyond waits unstarted.
     pending_max: int = 256
     # Answers are handed to the transport in portions of about this size.
     out_bytes_max: int = 256 * KIB
-    # Time. A body may take `body_s` plus what its bytes need at the slowest rate we accept.
+    # Time. A body may take `body_s` plus what its bytes need at the slowest rate we accept, and
+    # may rest for `body_s`.
     head_s: float = 10.0
     body_s: float = 20.0
     body_bytes_per_s_min: int = 16 * KIB

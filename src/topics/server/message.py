@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
 from collections.abc import Callable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from topics.server.exchange import Exchange
     from topics.server.takeover import Takeover
 
+LOG = logging.getLogger("topics.server")
 JSON = "application/json"
 TEXT_PLAIN = "text/plain; charset=utf-8"
 # Below this, one copy is cheaper than a second buffer to write.
@@ -66,10 +68,12 @@ class Head:
     lower-case names; repeated ones are joined with a comma. `body_bytes` is the length it gives.
     `found` is the handler that the application chose for it, with what it takes from the path:
     later requests with this head go straight there. `is_json` says that it declares such a body,
-    once that is known.
+    once that is known, and `is_welcome` that it was judged and its body is wanted.
     """
 
-    __slots__ = ("body_bytes", "found", "headers", "is_json", "method", "path", "query")
+    __slots__ = (
+        "body_bytes", "found", "headers", "is_json", "is_welcome", "method", "path", "query",
+    )  # fmt: skip
 
     def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes]) -> None:
         self.method = method
@@ -83,6 +87,7 @@ class Head:
         self.body_bytes = 0
         self.found: tuple[Callable[..., Answer], tuple[str, ...]] | None = None
         self.is_json = False
+        self.is_welcome = False
 
 
 class Request(msgspec.Struct, eq=False):
@@ -133,9 +138,24 @@ class Request(msgspec.Struct, eq=False):
         """
         self.connection.deliver(self, response)
 
+    def abandon(self) -> None:
+        """The client has gone: whoever waits to answer is told."""
+        if self.successor is not None:
+            self.successor.abandon()
+        callback, self.on_abandoned = self.on_abandoned, None
+        if callback is None or self.output is not None:
+            return
+        try:
+            callback()
+        except Exception as error:
+            LOG.error("a callback of an abandoned request failed", exc_info=error)
+
 
 Answer: TypeAlias = Response | Pending
 Handler: TypeAlias = Callable[[Any], Answer]
+# Takes a request whose body is still on its way, and whether it is sure to have one. Returns
+# whether the handler will look at the body; raises what can be refused without it.
+Judge: TypeAlias = Callable[[Any, bool], bool]
 
 
 def plain_head(response: Response) -> bytes | None:

@@ -127,6 +127,27 @@ class MetricsRoute:
         )
         for name, about, value in rows:
             yield one(name, "gauge", about, value)
+        yield from self._held()
+
+    def _held(self) -> Iterator[Metric]:
+        """What clients make the process hold, and how often that was too much."""
+        server = self._app.counts.server
+        bodies, unsent = (server.bodies, server.unsent) if server is not None else (None, None)
+        count, refused = (server.connection_count, server.refused_total) if server else (0, 0)
+        yield one("topics_connections", "gauge", "Open connections.", count)
+        yield one(
+            "topics_connections_refused_total", "counter",
+            "Connections refused because the process may have no more.", refused,
+        )  # fmt: skip
+        for name, about, ledger in (
+            ("inflight_body_bytes", "Bytes of bodies that are on their way in.", bodies),
+            ("unsent_bytes", "Bytes of answers that clients have not taken.", unsent),
+        ):
+            yield one(f"topics_{name}", "gauge", about, ledger.held_bytes if ledger else 0)
+        yield Family(
+            "topics_cut_total", "counter", "Clients cut because all together held too much.", "of",
+            [("body", bodies.cuts if bodies else 0), ("answer", unsent.cuts if unsent else 0)],
+        )  # fmt: skip
 
     def _topics(self, key: Key | None) -> Iterator[Metric]:
         """A block for each topic that the key may see, up to a bound."""
@@ -182,6 +203,11 @@ class MetricsRoute:
         )
         for name, about, count in counters:
             yield one(f"topics_wal_{name}_total", "counter", about, count)
+        failures = app.engine.core.tiering.failures_total if app.driver.is_ready else 0
+        yield one(
+            "topics_cold_failures_total", "counter", "Calls to the cold store that failed.",
+            failures,
+        )  # fmt: skip
         yield one("topics_wal_queue_depth", "gauge", "Frames on their way to the disk.", depth)
         yield one(
             "topics_wal_queue_depth_peak", "gauge", "The most of them so far.",

@@ -60,12 +60,12 @@ class Lot:
 
     # -- a task of the scheduler -------------------------------------------------------------
 
-    def priority(self, now_ms: int, waiting_since_ms: int) -> int:
+    def priority(self, wall_ms: int, waited_ms: int) -> int:
         topic = self._app.engine.core.by_name.get(self.name)
         return priority.effective(
             _NO_TOPIC if topic is None else topic.config,
             consumed_ms=None if topic is None else topic.last_read_ts,
-            now_ms=now_ms, waiting_since_ms=waiting_since_ms,
+            now_ms=wall_ms, waited_ms=waited_ms,
         )  # fmt: skip
 
     def serve(self, frames_max: int, bytes_max: int) -> Served:

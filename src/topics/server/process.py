@@ -16,6 +16,7 @@ from typing import Any
 
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
+from topics.server import descriptors
 from topics.server.app import App
 from topics.server.call import Call
 from topics.server.config import Config
@@ -36,6 +37,7 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     heap.settle()
     options = config.options
+    connections_max = descriptors.connections_max(config.settings.wal_shards)
     stop = _stop_on_signals()
     steps = Engine.opening(options.data_dir, settings=config.settings, fs=fs)
     next(steps)
@@ -43,8 +45,12 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     _forget_port(options.port_file)
     app = App(config)
     bytes_max = config.settings.max_body_bytes
-    limits = HttpLimits(body_bytes_max=bytes_max, message_bytes_max=bytes_max)
-    server = HttpServer(app.__call__, limits=limits, request_type=Call)
+    limits = HttpLimits(
+        body_bytes_max=bytes_max, message_bytes_max=bytes_max, connections_max=connections_max,
+        inflight_body_bytes_max=options.max_inflight_body_bytes,
+        unsent_bytes_max=options.max_unsent_bytes,
+    )  # fmt: skip
+    server = HttpServer(app.__call__, judge=app.judge, limits=limits, request_type=Call)
     try:
         port = await server.listen(options.host.strip("[]"), options.port)
         app.start(server, steps)

@@ -142,6 +142,7 @@ class Claim:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._call.settle()
         self._call.respond(response)
 
     def _abandon(self) -> None:

@@ -37,7 +37,7 @@ from topics.server.queue_shapes import (
     NackBody,
 )
 from topics.server.queue_turn import ClaimTurn
-from topics.server.routes import Route
+from topics.server.routes import STORED, Route
 from topics.types import U64_MAX
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class QueueRoutes:
                 method="POST", path=path + "claim", handler=self.claim, scopes=READ | WRITE,
                 summary="Lease jobs of a queue to a worker.",
                 body=ClaimBody, needs_body=True, answers={200: ClaimAnswer},
-                errors=(*_ERRORS, "store_unreachable"),
+                errors=(*_ERRORS, *STORED),
             ),
             Route(
                 method="POST", path=path + "ack", handler=self.ack, scopes=WRITE,

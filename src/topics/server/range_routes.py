@@ -18,7 +18,7 @@ from topics.server.call import Call
 from topics.server.errors import BadRequest
 from topics.server.fields import U64_SCHEMA
 from topics.server.message import PENDING, Answer, Response
-from topics.server.routes import Parameter, Route
+from topics.server.routes import STORED, Parameter, Route
 from topics.server.shapes import RangeAnswer, RangeBody, SeqAt
 from topics.types import I64_MAX
 
@@ -46,13 +46,13 @@ class RangeRoutes:
                 summary="Read everything of (from_seq, to_seq]: records and gaps in order.",
                 body=RangeBody, answers={200: RangeAnswer},
                 others={200: (arrow.CONTENT_TYPE, "Done.")},
-                errors=("topic_not_found", "store_unreachable"),
+                errors=("topic_not_found", *STORED),
             ),
             Route(
                 method="GET", path="/v0/topics/:topic/seq-at", handler=self.seq_at, scopes=READ,
                 summary="The first live record at or after a time; null past the head.",
                 parameters=(ts,), answers={200: SeqAt},
-                errors=("topic_not_found", "store_unreachable"),
+                errors=("topic_not_found", *STORED),
             ),
         ]  # fmt: skip
 

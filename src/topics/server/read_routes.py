@@ -18,7 +18,7 @@ from topics.server.auth import READ
 from topics.server.bodies import decode, parse_epoch
 from topics.server.call import Call
 from topics.server.message import COPY_BYTES_MAX, PENDING, Answer, Response
-from topics.server.routes import Route
+from topics.server.routes import STORED, Route
 from topics.server.shapes import DiffBody, DiffPage
 from topics.types import Page
 
@@ -52,7 +52,7 @@ class ReadRoutes:
                 method="POST", path="/v0/topics/:topic/diff", handler=self.diff, scopes=READ,
                 summary="Read the records behind a cursor, with a tombstone for what was lost.",
                 body=DiffBody, answers={200: DiffPage},
-                errors=("topic_not_found", "store_unreachable"),
+                errors=("topic_not_found", *STORED),
             )
         ]  # fmt: skip
 

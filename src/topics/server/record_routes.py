@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topics.engine.commit import Committer
-from topics.engine.segments import ColdMiss
 from topics.server.auth import DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
 from topics.server.fields import U64_SCHEMA
-from topics.server.message import PENDING, Answer, Response
-from topics.server.routes import Parameter, Route
+from topics.server.message import Answer, Response
+from topics.server.routes import STORED, Parameter, Route
 from topics.server.shapes import DeleteBody, Explained, ExplainedRange, RecordsDeleted
 from topics.types import SEQ_BASE, STATES, Deleted
 
@@ -35,7 +34,7 @@ class RecordRoutes:
                 method="POST", path="/v0/topics/:topic/delete", handler=self.delete,
                 scopes=DELETE, body=DeleteBody, needs_body=True, answers={200: RecordsDeleted},
                 summary="Remove existing records for good: below a seq, by tag, or both.",
-                errors=("topic_not_found", "store_unreachable", "outcome_unknown", "disk_full"),
+                errors=("topic_not_found", *STORED, "outcome_unknown", "disk_full"),
             ),
             Route(
                 method="GET", path="/v0/topics/:topic/explain", handler=self.explain, scopes=READ,
@@ -50,13 +49,7 @@ class RecordRoutes:
 
     def delete(self, call: Call, name: str) -> Answer:
         body = decode(call, _DELETE)
-        try:
-            ticket = self._app.engine.submit_delete(
-                name, before_seq=body.before_seq, match=body.match
-            )
-        except ColdMiss as miss:
-            self._app.fetch(call, miss, lambda: self.delete(call, name))
-            return PENDING
+        ticket = self._app.engine.submit_delete(name, before_seq=body.before_seq, match=body.match)
         topic = self._app.engine.core.by_name[name]
 
         def answer(log: Committer | None) -> Response:

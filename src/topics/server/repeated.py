@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+from topics.server.body import Parts
 from topics.server.exchange import Exchange
 from topics.server.message import PENDING, Head
 
@@ -59,7 +60,7 @@ class Repeated(Exchange):
         self._body_bytes = 0
         # A known head whose body has not come whole yet.
         self._awaited: Head | None = None
-        self._parts: list[bytes] = []
+        self._parts: bytes | Parts = b""
         self._missing_bytes = 0
         # The head of the first plain request that this read completed.
         self._plain_head: Head | None = None
@@ -79,10 +80,12 @@ class Repeated(Exchange):
                 if missing == 0:
                     self._receive(known, data[end:])
                     return
-                if missing > 0:
-                    self._awaited, self._parts, self._missing_bytes = known, [data[end:]], missing
+                if missing > 0 and self._is_awaitable(known):
+                    self._awaited, self._missing_bytes = known, missing
+                    self._parts = data[end:]
                     self._phase, self._since = BODY, self.server.now
-                    self._body_bytes = len(data) - end
+                    self._body_bytes = 0
+                    self._grew(len(data) - end)
                     return
         self._parse(data)
 
@@ -90,16 +93,32 @@ class Repeated(Exchange):
     def _parse(self, data: bytes) -> None:
         """The long way in."""
 
+    @abstractmethod
+    def _is_awaitable(self, known: Head) -> bool:
+        """Whether the rest of a body is worth waiting for; if not, the long way finds out why."""
+
+    @abstractmethod
+    def _grew(self, size: int) -> None:
+        """A body has grown and is not whole yet."""
+
     def _gather(self, head: Head, data: bytes) -> None:
-        missing = self._missing_bytes
+        missing, parts = self._missing_bytes, self._parts
         if len(data) < missing:
-            self._parts.append(data)
+            if isinstance(parts, bytes):
+                parts = self._parts = Parts(parts)
+            parts.add(data)
             self._missing_bytes -= len(data)
-            self._body_bytes += len(data)
+            self._grew(len(data))
             return
-        body = b"".join((*self._parts, data[:missing]))
-        self._awaited, self._parts, self._phase = None, [], IDLE
+        self._awaited, self._parts, self._phase = None, b"", IDLE
+        if isinstance(parts, bytes):
+            body = parts + data[:missing]
+        else:
+            parts.add(data[:missing])
+            body = parts.joined()
         self._receive(head, body)
+        if self._has_body_entered and self._backlog is None:
+            self._leave_body()
         if len(data) > missing:
             self.data_received(data[missing:])
 

@@ -10,7 +10,8 @@ from msgspec import UNSET
 from topics.engine.commit import Committer
 from topics.engine.routers import Router
 from topics.engine.routing import RouterInput
-from topics.server.auth import ADMIN, DELETE, READ
+from topics.errors import Incompatible, RouterCycle, TopicsError
+from topics.server.auth import ADMIN, DELETE, READ, Key
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
 from topics.server.listing import PAGING, cursor_after, page_size, place_of, visible_prefixes
@@ -80,7 +81,10 @@ class RouterRoutes:
             # Both may be made on the caller's behalf.
             call.key.require_name(given.source)
             call.key.require_name(given.dest)
-        router, created, ticket = self._app.engine.submit_router(name, given)
+        try:
+            router, created, ticket = self._app.engine.submit_router(name, given)
+        except (Incompatible, RouterCycle) as error:
+            raise _as_seen_by(call.key, error) from None
 
         def answer(log: Committer | None) -> Response:
             spent = call.performance(log, is_durable=router.dest.config.durable)
@@ -139,6 +143,16 @@ class RouterRoutes:
                 performance=call.performance(),
             )
         )
+
+
+def _as_seen_by(key: Key | None, error: TopicsError) -> TopicsError:
+    """What stands in the way, without names of routers and topics that the key may not touch."""
+    detail = error.detail
+    told = [detail.get("router", ""), detail.get("source", ""), *detail.get("cycle", ())]
+    if key is None or all(key.may_name(name) for name in told if name):
+        return error
+    kept = {"reason": detail["reason"]} if "reason" in detail else {}
+    return type(error)("a router that this API key may not touch stands in the way of it", **kept)
 
 
 def _fields(router: Router) -> dict[str, Any]:

@@ -22,12 +22,14 @@ STATUSES = {
     "cursor_regressed": 409, "compacted": 410, "stage_expired": 410, "payload_too_large": 413,
     "uri_too_long": 414, "unsupported_media_type": 415, "expectation_failed": 417,
     "topic_full": 422, "upgrade_required": 426, "throttled": 429, "headers_too_large": 431,
-    "store_unreachable": 503, "not_ready": 503, "shutting_down": 503, "outcome_unknown": 503,
-    "disk_full": 507,
+    "unreadable": 503, "store_unreachable": 503, "not_ready": 503, "shutting_down": 503,
+    "outcome_unknown": 503, "corrupt_data": 500, "overloaded": 503, "disk_full": 507,
 }  # fmt: skip
+# What may come of a call that needs stored records.
+STORED = ("corrupt_data", "unreadable", "store_unreachable")
 COMMON = (
     "invalid_request", "forbidden", "request_timeout", "payload_too_large", "uri_too_long",
-    "expectation_failed", "headers_too_large", "shutting_down",
+    "expectation_failed", "headers_too_large", "shutting_down", "overloaded",
 )  # fmt: skip
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from email.utils import formatdate
+from typing import cast
 
+from topics.errors import Overloaded
+from topics.server.body import Decoding
+from topics.server.errors import error_response
 from topics.server.h2c import H2Protocol
 from topics.server.http1 import HttpProtocol
+from topics.server.ledger import Ledger
 from topics.server.limits import HttpLimits
-from topics.server.message import Handler, Request
+from topics.server.message import Handler, Judge, Request
 from topics.server.repeated import KnownHeads
-from topics.server.takeover import Connection
+from topics.server.takeover import AnswerHolder, BodyHolder, Connection
 from topics.server.tick import Tick
 
 LOG = logging.getLogger("topics.server")
@@ -23,12 +29,15 @@ SLOTS = 8
 KEEPALIVE_IDLE_S = 60
 KEEPALIVE_STEP_S = 10
 KEEPALIVE_PROBES = 3
+# That connections are refused is said this often, however many there are.
+REFUSED_NOTED_S = 60.0
 
 
 class HttpServer:
     """Serves one handler on any number of sockets, all on the running loop.
 
-    The handler is called once for each complete request, on the loop, and returns at once.
+    The handler is called once for each complete request, on the loop, and returns at once. Before
+    more of a body is read than came with its head, `judge` is asked whether there is any use in it.
     `tick` is the end of the current turn of the loop; `now` is the loop's time, a scan old at most.
     """
 
@@ -36,21 +45,34 @@ class HttpServer:
         self,
         handler: Handler,
         *,
+        judge: Judge | None = None,
         limits: HttpLimits | None = None,
         request_type: type[Request] = Request,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.handler = handler
+        self.judge = judge or _any_body
         self.request_type = request_type
         self.limits = limits or HttpLimits()
         self.tick = Tick(self.loop)
         self.now = self.loop.time()
         self.known_heads = KnownHeads()
         self.is_draining = False
+        self.bodies: Ledger[BodyHolder] = Ledger(
+            "bodies on their way in", self._body_bytes_max(),
+            is_inward=True, now=self._clock, cut=lambda holder: self._soon(holder.cut_body),
+        )  # fmt: skip
+        self.unsent: Ledger[AnswerHolder] = Ledger(
+            "answers that were not taken", self.limits.unsent_bytes_max,
+            is_inward=False, now=self._clock, cut=lambda holder: self._soon(holder.cut_answers),
+        )  # fmt: skip
+        self.decoding = Decoding(self.loop)
         # Ends the head of every answer.
         self.tail = b""
         self._slots: list[set[Connection]] = [set() for _ in range(SLOTS)]
         self._joined = 0
+        self.refused_total = 0
+        self._refused_noted_s = -REFUSED_NOTED_S
         self._listeners: list[asyncio.Server] = []
         self._emptied = asyncio.Event()
         self._turn = 0
@@ -71,9 +93,20 @@ class HttpServer:
             _keep_alive(door)
         return int(listener.sockets[0].getsockname()[1])
 
-    def protocol(self) -> HttpProtocol:
+    def protocol(self) -> asyncio.Protocol:
         """A protocol for one new connection: what `create_server` takes as its factory."""
-        return HttpProtocol(self)
+        maximum = self.limits.connections_max
+        if not maximum or self.connection_count < maximum:
+            return HttpProtocol(self)
+        self.refused_total += 1
+        now_s = self.loop.time()
+        if now_s >= self._refused_noted_s + REFUSED_NOTED_S:
+            self._refused_noted_s = now_s
+            LOG.warning(
+                "there are %d connections, the most that this process may have beside its files; "
+                "new ones are refused", maximum,
+            )  # fmt: skip
+        return Refusal(self.tail)
 
     def h2_protocol(self, transport: asyncio.Transport) -> H2Protocol:
         """A protocol for a connection that turned out to speak HTTP/2."""
@@ -125,6 +158,18 @@ class HttpServer:
         successor.slot = connection.slot
         self._slots[successor.slot].add(successor)
 
+    def _soon(self, cut: Callable[[], None]) -> None:
+        # Not now: whoever is cut may be the caller.
+        self.loop.call_soon(cut)
+
+    def _clock(self) -> float:
+        return self.now
+
+    def _body_bytes_max(self) -> int:
+        """Room for one body there always is."""
+        bytes_max = self.limits.inflight_body_bytes_max
+        return max(bytes_max, self.limits.body_bytes_max) if bytes_max else 0
+
     # -- time --------------------------------------------------------------------------------
 
     def _scan(self) -> None:
@@ -141,6 +186,28 @@ class HttpServer:
 
     def _everyone(self) -> list[Connection]:
         return [connection for slot in self._slots for connection in slot]
+
+
+class Refusal(asyncio.Protocol):
+    """A connection that there is no room for: told so, and closed."""
+
+    def __init__(self, tail: bytes) -> None:
+        self._tail = tail
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        answer = error_response(
+            Overloaded("this server has as many connections as it may; try again later")
+        )
+        cast(asyncio.Transport, transport).write(
+            b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d%b%b"
+            % (len(answer.body), self._tail, answer.body)
+        )
+        transport.close()
+
+
+def _any_body(_request: Request, _has_body: bool) -> bool:
+    return True
 
 
 def _keep_alive(door: socket.socket) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topics.engine.watch import Cursor, Frame, Subscription
-from topics.errors import NotFound, Throttled
+from topics.errors import NotFound, Throttled, TopicsError
 from topics.server import sse_frames
 from topics.server.auth import Key
 from topics.server.errors import LOG, BadRequest, Unauthorized
@@ -66,6 +66,7 @@ class Sessions:
                 return
             self._idle.popitem(last=False)
             del self._all[session.wid]
+            session.subscription.end()
 
     def check_room(self) -> None:
         """Raises Throttled when there are as many sessions as there may be."""
@@ -185,8 +186,9 @@ class SessionStream:
     def fail(self, cursor: Cursor, error: Exception, *, is_final: bool) -> None:
         LOG.error("topic %s can not be read", cursor.name, exc_info=error)
         status = 500 if is_final else 503
+        code = error.code if isinstance(error, TopicsError) else "internal"
         text = "the topic's stored records can not be read" + ("" if is_final else " now")
-        self._stream.send(sse_frames.error_event(status, text, topics=[cursor.name]))
+        self._stream.send(sse_frames.error_event(status, f"{code}: {text}", topics=[cursor.name]))
         if is_final:
             self._stream.close()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from topics.server.server import HttpServer
 
 # What may be sent before the answers of earlier requests on the connection went out.
-EARLY_BYTES_MAX = 1024 * 1024
+EARLY_BYTES_MAX = 64 * 1024
 # What a connection that we ended may still send us before we cut it off.
 LINGER_BYTES_MAX = 16 * 1024 * 1024
 
@@ -37,6 +37,18 @@ class Connection(Protocol):
     def abort(self) -> None:
         """Ends at once."""
         ...
+
+
+class AnswerHolder(Protocol):
+    """Whatever has answers that its client has not taken."""
+
+    def cut_answers(self) -> None: ...
+
+
+class BodyHolder(Protocol):
+    """Whatever has the beginning of a body or of a message."""
+
+    def cut_body(self) -> None: ...
 
 
 class Takeover(asyncio.Protocol):
@@ -85,6 +97,9 @@ class Takeover(asyncio.Protocol):
         if self._early is not None:
             return sum(map(len, self._early))
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def cut_answers(self) -> None:
+        self.abort()
 
     def abort(self) -> None:
         """Drops the connection and what it still had to send."""
@@ -140,7 +155,8 @@ class Takeover(asyncio.Protocol):
     def begin(self, transport: asyncio.Transport, *, is_paused: bool) -> None:
         """This connection's turn has come: what was sent so far goes out."""
         self._transport = transport
-        self._is_paused = is_paused
+        if is_paused:
+            self.pause_writing()
         early, self._early = self._early, None
         if early:
             transport.write(b"".join(early))
@@ -152,6 +168,8 @@ class Takeover(asyncio.Protocol):
         self._mark_closed()
 
     def scan(self, now: float) -> None:
+        if self._is_paused:
+            self._server.unsent.enter(self, self.buffered_bytes)
         if not self._ended_at:
             return
         limits = self._server.limits
@@ -186,12 +204,15 @@ class Takeover(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_paused = True
+        self._server.unsent.enter(self, self.buffered_bytes)
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self._server.unsent.leave(self)
         self._call(self.on_writable)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._server.leave(self)
+        self._server.unsent.leave(self)
         self._transport = None
         self._mark_closed()

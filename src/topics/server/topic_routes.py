@@ -13,6 +13,7 @@ from topics.server.auth import ADMIN, DELETE, READ
 from topics.server.bodies import Query, decode
 from topics.server.call import Call
 from topics.server.cursor_routes import entry_of
+from topics.server.errors import Forbidden
 from topics.server.message import Answer, Response
 from topics.server.routes import Parameter, Route
 from topics.server.shapes import TopicDeleted, TopicPut, TopicStateBody
@@ -95,6 +96,12 @@ class TopicRoutes:
         topic = self._app.engine.core.by_name.get(name)
         routers = self._app.engine.core.routers
         removed = [] if topic is None else [router.name for router in routers.touching(topic)]
+        if call.key is not None and not all(map(call.key.may_name, removed)):
+            # What goes along with the topic, the key must be able to delete by itself.
+            raise Forbidden(
+                f"routers lead to or from {name!r} that this API key may not touch; nothing was "
+                "deleted", name=name,
+            )  # fmt: skip
         deleted, ticket = self._app.engine.submit_drop(name, if_empty=if_empty)
 
         def answer(log: Committer | None) -> Response:

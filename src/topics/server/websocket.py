@@ -16,10 +16,13 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 
 from topics.server.errors import BadRequest, MethodNotAllowed, UpgradeRequired
+from topics.server.intake import IDLE_PER_S, Frames, Intake
 from topics.server.message import Request
 from topics.server.takeover import Takeover
 
 LOG = logging.getLogger("topics.server.websocket")
+# The library's own, which has whole messages in it: never one of ours, whose level can be lowered.
+_LIBRARY_LOG = logging.getLogger("websockets.server")
 REASON_BYTES_MAX = 123
 
 _OPENING = (
@@ -35,7 +38,10 @@ class WebSocket(Takeover):
     it: it can not make us buffer without bound.
     """
 
-    __slots__ = ("_fragments", "_is_text", "_pinged_at", "_protocol", "_seen_at", "on_message")
+    __slots__ = (
+        "_fragments", "_frames", "_gathered_bytes", "_intake", "_is_text", "_pinged_at",
+        "_protocol", "_seen_at", "on_message",
+    )  # fmt: skip
 
     def __init__(self, request: Request, on_message: Callable[[str | bytes], None]) -> None:
         server = request.connection.server
@@ -43,6 +49,13 @@ class WebSocket(Takeover):
         self.on_message = on_message
         self._fragments: bytearray | None = None
         self._is_text = False
+        self._frames = WsFrames()
+        self._intake: Intake | None = Intake(
+            server.loop, end_of=self._frames.end_of, take=self._take_piece,
+            is_held=self._is_input_held, behind=self._behind,
+        )  # fmt: skip
+        # What has come of a message that is not whole.
+        self._gathered_bytes = 0
         self._seen_at = server.now
         self._pinged_at = 0.0
         self._protocol = _shake_hands(request, server.limits.message_bytes_max)
@@ -84,16 +97,52 @@ class WebSocket(Takeover):
     # -- input -------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        protocol = self._protocol
-        if protocol.eof_sent:
+        if self._protocol.eof_sent or self._intake is None:
             super().data_received(data)
             return
         self._seen_at = self._server.now
+        self._intake.feed(data)
+
+    def _take_piece(self, data: bytes) -> None:
+        protocol = self._protocol
+        if protocol.eof_sent:
+            return
+        if self._frames.is_flood:
+            self._fail(CloseCode.POLICY_VIOLATION, "too many frames with nothing in them")
+            return
         protocol.receive_data(data)
         for event in protocol.events_received():
             if isinstance(event, Frame) and not self._is_closed:
                 self._frame_received(event)
         self._pump()
+        if self._fragments is None and self._frames.is_between:
+            if self._gathered_bytes:
+                self._gathered_bytes = 0
+                self._server.bodies.leave(self)
+        else:
+            self._gathered_bytes += len(data)
+            self._server.bodies.enter(self, self._gathered_bytes)
+
+    def cut_body(self) -> None:
+        """Messages and bodies on their way hold too much, and this one moves the least."""
+        self._fail(CloseCode.TRY_AGAIN_LATER, "messages on their way hold as much as they may")
+
+    def _is_input_held(self) -> bool:
+        return self._is_paused or self._transport is None
+
+    def _behind(self, _is_behind: bool) -> None:
+        self._steer_reading()
+
+    def _steer_reading(self) -> None:
+        transport, intake = self._transport, self._intake
+        if transport is None or intake is None or transport.is_closing():
+            return
+        if self._is_paused or intake.is_behind:
+            transport.pause_reading()
+            if not self._is_paused:
+                intake.go_on()
+        else:
+            transport.resume_reading()
 
     def _frame_received(self, frame: Frame) -> None:
         opcode = frame.opcode
@@ -129,6 +178,8 @@ class WebSocket(Takeover):
             self._fail(CloseCode.INTERNAL_ERROR, "internal error")
 
     def _fail(self, code: CloseCode, reason: str) -> None:
+        self._fragments = None
+        self._server.bodies.leave(self)
         if self._protocol.state is State.OPEN:
             self._protocol.fail(code, _short(reason))
         self._pump()
@@ -159,13 +210,12 @@ class WebSocket(Takeover):
 
     def begin(self, transport: asyncio.Transport, *, is_paused: bool) -> None:
         super().begin(transport, is_paused=is_paused)
-        if is_paused:
-            transport.pause_reading()
 
     def scan(self, now: float) -> None:
         """Pings a silent peer, and cuts off one that does not answer."""
         super().scan(now)
         limits = self._server.limits
+        self._frames.credit(int(IDLE_PER_S * limits.scan_s))
         if not self._is_open() or self._transport is None:
             return
         if self._pinged_at > self._seen_at:
@@ -178,15 +228,13 @@ class WebSocket(Takeover):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._steer_reading()
 
     def resume_writing(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
-            # Time that we did not listen does not count against the peer.
-            self._seen_at = self._server.now
+        # Time that we did not listen does not count against the peer.
+        self._seen_at = self._server.now
         super().resume_writing()
+        self._steer_reading()
 
     def eof_received(self) -> bool:
         self._protocol.receive_eof()
@@ -196,16 +244,43 @@ class WebSocket(Takeover):
     def connection_lost(self, _exc: Exception | None) -> None:
         self._protocol.receive_eof()
         super().connection_lost(_exc)
+        self._server.bodies.leave(self)
         self._fragments = None
+        # Both hold the protocol that holds them.
+        self._protocol.parser.close()
+        self._protocol.parser_exc = None
+        if self._intake is not None:
+            self._intake.rest()
+            self._intake = None
         # The handler usually holds the connection, and would hold it for ever.
         self.on_message = _ignore
+
+
+class WsFrames(Frames):
+    """Control frames have no work in them, nor have empty parts of a message that goes on."""
+
+    __slots__ = ()
+
+    def _begin(self, data: bytes, at: int) -> int:
+        head = data[at : at + 10]
+        if len(head) < 2:
+            return 0
+        size, head_bytes = head[1] & 0x7F, 2
+        if size >= 126:
+            head_bytes = 4 if size == 126 else 10
+            if len(head) < head_bytes:
+                return 0
+            size = int.from_bytes(head[2:head_bytes], "big")
+        is_final, is_control = head[0] & 0x80, head[0] & 0x08
+        self.count(is_work=not is_control and bool(size or is_final))
+        return head_bytes + (4 if head[1] & 0x80 else 0) + size
 
 
 def _shake_hands(request: Request, message_bytes_max: int) -> ServerProtocol:
     """The protocol of an accepted connection, its 101 answer waiting to be sent."""
     if request.method != "GET":
         raise MethodNotAllowed("a WebSocket is opened with GET", allow=["GET"])
-    protocol = ServerProtocol(max_size=message_bytes_max, logger=LOG)
+    protocol = ServerProtocol(max_size=message_bytes_max, logger=_LIBRARY_LOG)
     headers = request.headers
     lines = [b"%b: %b\r\n" % (name, headers[name]) for name in _OPENING if name in headers]
     protocol.receive_data(b"GET / HTTP/1.1\r\n" + b"".join(lines) + b"\r\n")

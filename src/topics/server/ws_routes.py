@@ -175,6 +175,7 @@ class Connection:
         subscription = self._topics.pop(name, None)
         if subscription is not None:
             self._delivery.feeds.detach(subscription)
+            subscription.end()
 
     def _authorize(self, scopes: int, names: Sequence[str] | dict[str, Any]) -> None:
         if self._key is not None:

@@ -29,28 +29,15 @@ if sys.byteorder != "little":
     raise ImportError("topics stores little-endian columns and runs on little-endian machines")
 
 
-class Columns:
-    """`nodes` and `tags` are None when no record of the run has one, as is `metas`."""
+class Spans:
+    """Where each record of a run ends, and when it was committed: what counting needs of it."""
 
-    __slots__ = ("ends", "metas", "nodes", "payload", "tags", "times", "times_at")
+    __slots__ = ("ends", "times", "times_at")
 
-    def __init__(
-        self,
-        payload: Payload,
-        ends: array[int],
-        times_at: array[int],
-        times: array[int],
-        nodes: list[str | None] | None = None,
-        tags: list[str | None] | None = None,
-        metas: bytearray | None = None,
-    ) -> None:
-        self.payload = payload
+    def __init__(self, ends: array[int], times_at: array[int], times: array[int]) -> None:
         self.ends = ends
         self.times_at = times_at
         self.times = times
-        self.nodes = nodes
-        self.tags = tags
-        self.metas = metas
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -69,6 +56,31 @@ class Columns:
         """Index of the first record with a time above `ts`; the length when there is none."""
         run = bisect_right(self.times, ts)
         return self.times_at[run] if run < len(self.times_at) else len(self.ends)
+
+
+class Columns(Spans):
+    """`nodes` and `tags` are None when no record of the run has one, as is `metas`."""
+
+    __slots__ = ("metas", "nodes", "payload", "tags")
+
+    def __init__(
+        self,
+        payload: Payload,
+        ends: array[int],
+        times_at: array[int],
+        times: array[int],
+        nodes: list[str | None] | None = None,
+        tags: list[str | None] | None = None,
+        metas: bytearray | None = None,
+    ) -> None:
+        # Not through Spans: one of these is made for each record that is written alone.
+        self.payload = payload
+        self.ends = ends
+        self.times_at = times_at
+        self.times = times
+        self.nodes = nodes
+        self.tags = tags
+        self.metas = metas
 
     def extend(self, other: Columns) -> None:
         """Appends a later run; needs a bytearray payload."""

@@ -2,6 +2,7 @@
 
     FORMAT        the format version, in words and as a number
     LOCK          held by the owner while it runs; names it
+    MARKS         which log files there are, and how far they were made durable
     POISONED      left behind when a sync failed: the page cache of that boot can not be trusted
     wal/          write-ahead log files, <generation>-<shard>-<number>.wal
     seg/          sealed segments, <number>.seg, and <number>.cold for those in the cold store
@@ -17,8 +18,11 @@ from __future__ import annotations
 import json
 
 from topics.errors import FormatMismatch
+from topics.storage import marks
 from topics.storage.frames import FORMAT_VERSION
-from topics.storage.fs import Fs, join, make_directory, opened, read_all, write_atomically
+from topics.storage.fs import Fs, join, make_directory, opened, write_atomically
+
+FORMAT_BYTES_MAX = 4096
 
 
 class DataDir:
@@ -38,6 +42,9 @@ class DataDir:
             self.fs.mkdir(path)
         format_path = join(self.root, "FORMAT")
         if not self.fs.exists(format_path):
+            # In this order: where FORMAT is, MARKS was. Beside a log it is not made anew.
+            if not self.fs.exists(join(self.root, marks.NAME)) and not self._holds_data():
+                marks.create(self.fs, self.root)
             text = json.dumps({"format": "topics", "version": FORMAT_VERSION}) + "\n"
             write_atomically(self.fs, self.root, "FORMAT", text.encode())
             return
@@ -47,8 +54,12 @@ class DataDir:
         for path in (self.root, self.wal, self.segments, self.snapshots):
             self.fs.sync_dir(path)
 
+    def _holds_data(self) -> bool:
+        return any(self.fs.listdir(path) for path in (self.wal, self.segments, self.snapshots))
+
     def check_format(self) -> None:
-        raw = read_all(self.fs, join(self.root, "FORMAT"))
+        with opened(self.fs, join(self.root, "FORMAT"), writable=False) as file:
+            raw = file.pread(FORMAT_BYTES_MAX, 0)
         try:
             version = json.loads(raw)["version"]
         except (ValueError, KeyError, TypeError):

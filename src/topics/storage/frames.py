@@ -37,6 +37,8 @@ FILE_MAGIC = b"TOPWAL\x00\x01"
 GROUP = struct.Struct("<8sQQQIIIIQQ")
 # topic id, kind, flags, count, first seq, time, floor, columns bytes, payload bytes
 ENTRY = struct.Struct("<IBBHQQQII")
+# Records that one frame may have at most.
+COUNT_MAX = 0xFFFF
 ENTRY_DTYPE = np.dtype(
     [("topic", "<u4"), ("kind", "u1"), ("flags", "u1"), ("count", "<u2"), ("first", "<u8"),
      ("ts", "<u8"), ("floor", "<u8"), ("cols", "<u4"), ("size", "<u4")]
@@ -83,7 +85,7 @@ class FileHeader:
     boot_id: str
     # Where the frame numbers of this file go on: a file whose groups all vanished is missed.
     first_lsn: int
-    # The file never gets shorter: one that did lost its end to something other than a crash.
+    # The file never gets longer; room that was not used may be given back.
     capacity: int
     # Copies in this file are made from records that stand elsewhere: replay keeps those at hand.
     is_routed: bool = False

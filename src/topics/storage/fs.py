@@ -8,6 +8,9 @@ exactly what a real one may forget. The promises a caller may rely on, and no ot
 - `Fs.sync_dir` makes creations, renames and unlinks in that directory durable.
 - `rename` is atomic for readers; which of the two names survives a crash is open until `sync_dir`.
 - An error from any sync means that nothing is known about the unsynced bytes. It is not retried.
+- Nothing but plain files and directories is touched. A link, a pipe or a device under a name that
+  is opened, listed or created raises Misplaced; only the way to a directory's root may have links,
+  which `resolve` takes out of it.
 """
 
 from __future__ import annotations
@@ -17,10 +20,15 @@ import errno
 import fcntl
 import os
 import platform
+import stat
 from collections.abc import Iterator
 from typing import Protocol
 
 from topics.errors import DirectoryLocked
+
+
+class Misplaced(OSError):
+    """What has this name is no plain file or directory, and nobody of ours made it."""
 
 
 class File(Protocol):
@@ -71,6 +79,10 @@ class Fs(Protocol):
         ...
 
     def exists(self, path: str) -> bool: ...
+
+    def resolve(self, path: str) -> str:
+        """The path without links: what a root is named by before anything below it is touched."""
+        ...
 
     def sync_dir(self, path: str) -> None: ...
 
@@ -143,14 +155,47 @@ class OsLock:
             self._fd = -1
 
 
+# A pipe without a writer must not block, and a link is never followed.
+_PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """A descriptor of a regular file; raises Misplaced for anything else."""
+    try:
+        fd = os.open(path, flags | _PLAIN, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _misplaced(path, "file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _misplaced(path, "file")
+    return fd
+
+
+def _open_directory(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except NotADirectoryError:
+        if os.path.islink(path):
+            raise _misplaced(path, "directory") from None
+        raise
+
+
+def _misplaced(path: str, wanted: str) -> Misplaced:
+    words = f"not a plain {wanted}: links, pipes and devices are not followed; nothing was changed"
+    return Misplaced(errno.EINVAL, words, path)
+
+
 class OsFs:
     """The real filesystem."""
 
+    def __init__(self) -> None:
+        self._boot_id = ""
+
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
-        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY)
-        if create:
-            flags |= os.O_CREAT
-        return OsFile(path, os.open(path, flags, 0o600))
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        return OsFile(path, _open_plain(path, flags | (os.O_CREAT if create else 0)))
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
@@ -159,29 +204,40 @@ class OsFs:
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
+        if os.path.islink(path):
+            raise _misplaced(path, "directory")
         os.makedirs(path, mode=0o700, exist_ok=True)
 
     def listdir(self, path: str) -> list[str]:
         try:
-            return sorted(os.listdir(path), key=os.fsencode)
+            fd = _open_directory(path)
         except FileNotFoundError:
             return []
+        try:
+            return sorted(os.listdir(fd), key=os.fsencode)
+        finally:
+            os.close(fd)
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return os.path.lexists(path)
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open_directory(path)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
     def lock(self, path: str, owner: str) -> OsLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = _open_plain(path, os.O_RDWR | os.O_CREAT)
         _flock(fd, path, fcntl.LOCK_EX)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, owner.encode(), 0)
+        note = owner.encode()
+        # Not emptied first: on a full disk its one block might be gone then.
+        os.pwrite(fd, note, 0)
+        os.ftruncate(fd, len(note))
         return OsLock(fd)
 
     def lock_shared(self, path: str) -> OsLock | None:
@@ -190,23 +246,26 @@ class OsFs:
         Raises DirectoryLocked when there is an owner.
         """
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = _open_plain(path, os.O_RDONLY)
         except FileNotFoundError:
             return None
         _flock(fd, path, fcntl.LOCK_SH)
         return OsLock(fd)
 
     def boot_id(self) -> str:
-        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as source:
-            return source.read().strip()
-        return "unknown"
+        # Asked for with each log file, also when no other file can be opened any more.
+        if not self._boot_id:
+            with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as source:
+                self._boot_id = source.read().strip()
+        return self._boot_id or "unknown"
 
 
 def _flock(fd: int, path: str, kind: int) -> None:
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except OSError:
-        holder = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip() or "another process"
+        note = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip()
+        holder = shown(note) or "another process"
         os.close(fd)
         raise DirectoryLocked(
             f"data directory {os.path.dirname(path)!r} is in use by {holder}; "
@@ -218,6 +277,13 @@ def _flock(fd: int, path: str, kind: int) -> None:
 def owner_name() -> str:
     """Who we are, for the next one who finds the directory locked."""
     return f"process {os.getpid()} on {platform.node() or 'this machine'}"
+
+
+def shown(text: str) -> str:
+    """A name as it can be printed: what a terminal would act on, or is no text, is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def join(*parts: str) -> str:

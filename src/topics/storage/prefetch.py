@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-
-from topics.storage.fs import Fs, read_all
 
 AHEAD = 2
 
@@ -12,8 +11,8 @@ AHEAD = 2
 class Prefetch:
     """Reads whole files, expecting them to be asked for in the order given."""
 
-    def __init__(self, fs: Fs, paths: list[str], *, threads: bool) -> None:
-        self._fs = fs
+    def __init__(self, read: Callable[[str], bytes], paths: list[str], *, threads: bool) -> None:
+        self._read = read
         self._paths = paths
         self._next = 0
         self._started: dict[str, Future[bytes]] = {}
@@ -21,13 +20,13 @@ class Prefetch:
 
     def __call__(self, path: str) -> bytes:
         if self._pool is None:
-            return read_all(self._fs, path)
+            return self._read(path)
         while self._next < len(self._paths) and len(self._started) <= AHEAD:
             ahead = self._paths[self._next]
-            self._started[ahead] = self._pool.submit(read_all, self._fs, ahead)
+            self._started[ahead] = self._pool.submit(self._read, ahead)
             self._next += 1
         started = self._started.pop(path, None)
-        return started.result() if started is not None else read_all(self._fs, path)
+        return started.result() if started is not None else self._read(path)
 
     def close(self) -> None:
         if self._pool is not None:

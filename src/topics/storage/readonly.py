@@ -37,6 +37,9 @@ class ReadOnlyFs:
     def exists(self, path: str) -> bool:
         return self._inner.exists(path)
 
+    def resolve(self, path: str) -> str:
+        return self._inner.resolve(path)
+
     def sync_dir(self, path: str) -> None:
         del path
 

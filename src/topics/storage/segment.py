@@ -217,7 +217,8 @@ def read_block(source: Bytes, row: Row, number: int) -> Columns:
     raw = source.read(row.cols_bytes + row.payload_bytes, row.offset)
     if len(raw) != row.cols_bytes + row.payload_bytes or checksum(raw) != row.checksum:
         raise CorruptData(
-            f"segment {number}: block of seqs {row.first} to {row.stop - 1} fails its checksum",
+            f"segment {number}: block of seqs {row.first} to {row.stop - 1} fails its checksum; "
+            "other records can be read. Stop the server, see topics check and topics repair",
             segment=number, topic_id=row.topic_id, first=row.first, last=row.stop - 1,
         )  # fmt: skip
     payload = memoryview(raw)[row.cols_bytes :]

@@ -2,12 +2,16 @@
 
 A snapshot is one file, checksummed as a whole, renamed into place. The two newest are kept, with
 all of the log and the segments that the older one needs: one unreadable snapshot costs nothing.
+It counts as unreadable when several reads of it, each from a newly opened file, all failed: what
+goes wrong on the way from the disk once is no damage.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 import xxhash
@@ -23,7 +27,17 @@ MAGIC = b"TOPSNP\x00\x01"
 # checksum
 HEADER = struct.Struct("<8sQQQQQQ")
 LENGTH = struct.Struct("<I")
+# Set in the length of a part that has idempotency keys: of which topic, and (digest, first seq,
+# count, time) of each.
+KEYS_PART = 1 << 31
+TOPIC_ID = struct.Struct("<Q")
+KEY = struct.Struct("<16sQIq")
 BUFFER_BYTES = 256 * 1024
+# The most that is read of a snapshot whose header says nothing.
+UNCHECKED_BYTES_MAX = 1 << 30
+READS_MAX = 3
+
+T = TypeVar("T")
 
 
 class TopicRecord(msgspec.Struct, array_like=True):
@@ -40,12 +54,12 @@ class TopicRecord(msgspec.Struct, array_like=True):
     last_write_ts: int | None
     bytes_total: int
     ceiling_seq: int
-    ceiling_bytes: int
     lost: list[tuple[int, int]]
     holes: list[tuple[int, int, int]]
     # Runs above the floor whose records are all deleted, bytes gone: (first, last, ts).
     ghosts: list[tuple[int, int, int]]
     account: tuple[int, bytes, bytes] | None
+    # In parts of their own on the disk, behind the topics.
     keys: list[tuple[bytes, int, int, int]]
     # Frames of cursors up to this version are in them.
     cursors: list[Cursor] = []
@@ -97,7 +111,7 @@ def parse_file_name(name: str) -> int | None:
 class SnapshotWriter:
     """Writes a snapshot topic by topic, so that a caller can slice the work.
 
-    Layout: header sector, topics (a length in front of each), summary.
+    Layout: header sector, topics and their keys in parts (a length in front of each), summary.
     """
 
     def __init__(self, fs: Fs, directory: str, number: int) -> None:
@@ -111,8 +125,15 @@ class SnapshotWriter:
         self._hash = xxhash.xxh3_64()
 
     def add(self, record: TopicRecord) -> None:
-        body = _ENCODER.encode(record)
-        self._buffer += LENGTH.pack(len(body))
+        self._add(_ENCODER.encode(record), 0)
+
+    def add_keys(self, topic_id: int, keys: Sequence[tuple[bytes, int, int, int]]) -> None:
+        """Some of the idempotency keys of a topic that was added before."""
+        body = TOPIC_ID.pack(topic_id) + b"".join(KEY.pack(*key) for key in keys)
+        self._add(body, KEYS_PART)
+
+    def _add(self, body: bytes, kind: int) -> None:
+        self._buffer += LENGTH.pack(len(body) | kind)
         self._buffer += body
         if len(self._buffer) >= BUFFER_BYTES:
             self._flush()
@@ -151,36 +172,63 @@ class SnapshotWriter:
 
 def read(fs: Fs, directory: str, number: int) -> tuple[Snapshot, list[TopicRecord]]:
     """The summary and the topics. Raises CorruptData when any byte is wrong."""
+    return _again(lambda: _read(fs, directory, number))
+
+
+def verify(fs: Fs, directory: str, number: int) -> Snapshot:
+    """The summary of a snapshot that is readable as a whole. Raises CorruptData."""
+    return _again(lambda: _verify(fs, directory, number))
+
+
+def _again(read: Callable[[], T]) -> T:
+    for _ in range(READS_MAX - 1):
+        with contextlib.suppress(CorruptData):
+            return read()
+    return read()
+
+
+def _verify(fs: Fs, directory: str, number: int) -> Snapshot:
+    with opened(fs, join(directory, file_name(number)), writable=False) as file:
+        summary, topics_bytes, stored = _read_summary(file, number)
+        seen = xxhash.xxh3_64()
+        for at in range(0, topics_bytes, BUFFER_BYTES):
+            seen.update(file.pread(min(BUFFER_BYTES, topics_bytes - at), SECTOR + at))
+    if seen.intdigest() != stored:
+        raise CorruptData(f"snapshot {number}: topics fail their checksum", snapshot=number)
+    return summary
+
+
+def _read(fs: Fs, directory: str, number: int) -> tuple[Snapshot, list[TopicRecord]]:
     with opened(fs, join(directory, file_name(number)), writable=False) as file:
         summary, topics_bytes, stored = _read_summary(file, number)
         raw = file.pread(topics_bytes, SECTOR)
     if len(raw) != topics_bytes or checksum(raw) != stored:
         raise CorruptData(f"snapshot {number}: topics fail their checksum", snapshot=number)
     try:
-        return summary, list(_topics(raw))
-    except (msgspec.DecodeError, struct.error) as error:
+        return summary, _topics(raw)
+    except (msgspec.DecodeError, struct.error, KeyError) as error:
         raise CorruptData(f"snapshot {number} does not decode: {error}") from None
 
 
 def read_summary(fs: Fs, directory: str, number: int) -> Snapshot:
-    """Everything but the topics. Raises CorruptData."""
-    with opened(fs, join(directory, file_name(number)), writable=False) as file:
-        return _read_summary(file, number)[0]
+    """Everything but the topics, which may be damaged. Raises CorruptData."""
+
+    def once() -> Snapshot:
+        with opened(fs, join(directory, file_name(number)), writable=False) as file:
+            return _read_summary(file, number)[0]
+
+    return _again(once)
 
 
 def read_unchecked(fs: Fs, directory: str, number: int) -> list[TopicRecord]:
     """The topics of a damaged snapshot as far as they decode: not to be believed alone."""
     with opened(fs, join(directory, file_name(number)), writable=False) as file:
-        raw = file.pread(max(file.size() - SECTOR, 0), SECTOR)
+        raw = file.pread(min(max(file.size() - SECTOR, 0), UNCHECKED_BYTES_MAX), SECTOR)
     found = []
-    at = 0
-    while at + LENGTH.size < len(raw):
-        (length,) = LENGTH.unpack_from(raw, at)
-        try:
-            found.append(_TOPIC.decode(raw[at + 4 : at + 4 + length]))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
-        at += LENGTH.size + length
+    for is_topic, body in _parts(raw):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            if is_topic:
+                found.append(_TOPIC.decode(body))
     return found
 
 
@@ -204,12 +252,27 @@ def _read_summary(file: File, number: int) -> tuple[Snapshot, int, int]:
     return summary, topics_bytes, topics_sum
 
 
-def _topics(raw: bytes) -> Iterator[TopicRecord]:
+def _topics(raw: bytes) -> list[TopicRecord]:
+    found: dict[int, TopicRecord] = {}
+    for is_topic, body in _parts(raw):
+        if is_topic:
+            record = _TOPIC.decode(body)
+            found[record.id] = record
+        else:
+            (topic_id,) = TOPIC_ID.unpack_from(body)
+            found[topic_id].keys.extend(KEY.iter_unpack(body[TOPIC_ID.size :]))
+    return list(found.values())
+
+
+def _parts(raw: bytes) -> Iterator[tuple[bool, bytes]]:
+    """Whether a part is a topic, and its bytes."""
     at = 0
-    while at < len(raw):
+    while at + LENGTH.size <= len(raw):
         (length,) = LENGTH.unpack_from(raw, at)
-        yield _TOPIC.decode(raw[at + 4 : at + 4 + length])
-        at += 4 + length
+        at += LENGTH.size
+        size = length & ~KEYS_PART
+        yield not length & KEYS_PART, raw[at : at + size]
+        at += size
 
 
 def numbers(fs: Fs, directory: str) -> list[int]:

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeAlias
 
-from topics.errors import Poisoned, StorageError
+from topics.errors import StorageError, StoreUnreachable
 from topics.storage.fs import Fs, join, opened
 
 NAME_BYTES_MAX = 512
@@ -83,17 +83,19 @@ def open_store(url_or_path: str, fs: Fs) -> Store:
 
 
 class DirectoryStore:
-    """Objects as files below `root`, through the filesystem door. One process owns `root`."""
+    """Objects as files below `root`, through the filesystem door. One process owns `root`.
+
+    Nothing is looked at before the first call: a start does without the store if it can.
+    """
 
     def __init__(self, fs: Fs, root: str) -> None:
         self._fs = fs
-        self._root = root.rstrip("/") or "/"
+        self._root = fs.resolve(root).rstrip("/") or "/"
         self._bytes_fetched = Counter()
         self._temporary_ids = itertools.count(1)
         self._directories_lock = threading.Lock()
         self._durable_directories: set[str] = set()
         self._poisoned_by = ""
-        self._ensure_directory(self._root)
 
     @property
     def bytes_fetched(self) -> int:
@@ -203,7 +205,7 @@ class DirectoryStore:
 
     def _refuse_if_poisoned(self) -> None:
         if self._poisoned_by:
-            raise Poisoned(
+            raise StoreUnreachable(
                 f"the cold directory could not be synced ({self._poisoned_by}); what was stored "
                 "before is still readable; check the disk and restart",
                 root=self._root,

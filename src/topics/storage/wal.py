@@ -4,8 +4,8 @@ Promises:
 
 - `Shard.write` returns after the group's bytes are in the page cache: a killed process loses
   nothing that was written. It raises DiskFull with the log as it was, or Poisoned.
-- `Shard.sync` makes durable everything written before it was called, in file order. It may run in
-  a thread of its own, beside writes.
+- `Shard.sync` makes durable everything written before it was called, in file order, and enters how
+  far that is in MARKS before anybody can see it. It may run in a thread of its own, beside writes.
 - After any failed sync nothing more is written or synced (docs/guarantees.md#fsync): the pages
   may have been dropped and marked clean, so a second attempt could succeed without them.
 - A new process never appends to an old process's file. Every start opens a new *generation*.
@@ -21,21 +21,33 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from topics.clock import Clock
-from topics.errors import DiskFull, Poisoned, StorageError
+from topics.errors import DiskFull, Overloaded, Poisoned, StorageError
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.frames import SECTOR, FileHeader, Mark
 from topics.storage.fs import File, Fs, join
+from topics.storage.marks import Marks
 
+# The least that a start on a full disk makes do with, for each shard.
+START_BYTES = 8 * 1024
 SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 1_000_000)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+NO_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 def typed(error: OSError, what: str) -> DiskFull | StorageError:
     """An error of the operating system as one of ours, where nothing was written yet."""
     if error.errno in FULL:
         return DiskFull(f"{what}: no space left on the device")
+    if error.errno in NO_FILES:
+        return Overloaded(f"{what}: too many files are open; nothing is lost, try again")
     return StorageError(f"{what}: {error}")
+
+
+def new_file_id() -> int:
+    return secrets.randbits(64)
 
 
 def file_name(generation: int, shard: int, number: int) -> str:
@@ -55,7 +67,9 @@ class WalFile:
     file: File
     file_id: int
     number: int
+    # Where the last group has to end, and how much the header says was allocated.
     capacity: int
+    allocated: int
     path: str
 
 
@@ -95,6 +109,7 @@ class Shard:
     settings: Settings
     clock: Clock
     stats: WalStats
+    marks: Marks
     current: WalFile = field(init=False)
     # Rotated files whose last bytes may not be durable yet, oldest first.
     unsynced: list[WalFile] = field(default_factory=list, init=False)
@@ -103,16 +118,16 @@ class Shard:
     lsn: int = field(default=1, init=False)
     poison: Exception | None = field(default=None, init=False)
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    # Whether groups were written since the last mark.
-    unmarked: bool = field(default=False, init=False)
+    # Whether the next sync that finds nothing to do makes MARKS durable.
+    wants_settled: bool = field(default=False, init=False)
     # How long the last write and the last sync took.
     write_s: float = field(default=0.0, init=False)
     sync_s: float = field(default=0.0, init=False)
     # Whether files made from now on say that routers are there.
     is_routed: bool = False
 
-    def open(self) -> None:
-        self.current = self.create_file(1)
+    def open(self, capacity: int) -> None:
+        self.current = self.create_file(1, capacity)
         self.synced = Mark(1, SECTOR)
 
     @property
@@ -123,12 +138,14 @@ class Shard:
     def is_dirty(self) -> bool:
         return self.synced < self.position
 
-    def create_file(self, number: int, room: int = 0) -> WalFile:
-        """Creates, preallocates and names a file durably; raises OSError with nothing changed."""
+    def create_file(self, number: int, capacity: int) -> WalFile:
+        """Creates, preallocates and names a file durably, and enters it in MARKS.
+
+        Raises OSError with nothing changed, or Poisoned.
+        """
         name = file_name(self.generation, self.index, number)
         path = join(self.directory, name)
-        capacity = max(self.settings.wal_file_bytes, frames.padded(SECTOR + room))
-        file_id = secrets.randbits(64)
+        file_id = new_file_id()
         header = FileHeader(
             file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id(),
             self.lsn, capacity, self.is_routed,
@@ -145,7 +162,14 @@ class Shard:
             with contextlib.suppress(OSError):
                 self.fs.unlink(path)
             raise
-        return WalFile(file, file_id, number, capacity, path)
+        try:
+            self.marks.enter_file(self.index, number)
+        except OSError as error:
+            # MARKS may name the file by now: it stays.
+            file.close()
+            self.poison = error
+            raise Poisoned(f"MARKS can not be written: {error}") from error
+        return WalFile(file, file_id, number, capacity, capacity, path)
 
     def write(
         self,
@@ -184,8 +208,7 @@ class Shard:
             raise self._failed(error) from error
         with self.lock:
             self.offset += size
-        self.lsn += len(entries)
-        self.unmarked = True
+            self.lsn += len(entries)
         stats = self.stats
         stats.frames_total += len(entries)
         stats.batches_total += 1
@@ -195,19 +218,26 @@ class Shard:
         return self.position
 
     def _unwrite(self, error: OSError) -> None:
-        """Makes sure that a group which is about to be rejected can not be found later.
+        """Makes sure that nothing of a group which is about to be rejected can be found later.
 
-        A write that failed may have left all of its bytes. Raises Poisoned when that can not be
-        undone for certain: then the outcome is unknown.
+        A write that failed may have left any part of its bytes, or all, and a shorter group in the
+        same place would leave some of them behind it. Raises Poisoned when the end of the file can
+        not be taken back for certain: then the outcome is unknown.
         """
         if error.errno not in FULL:
             return
+        current = self.current
         try:
-            self.current.file.pwrite(bytes(SECTOR), self.offset)
-            self.current.file.sync()
+            current.file.truncate(self.offset)
+            current.file.sync()
+            current.capacity = self.offset
         except OSError as second:
             self.poison = second
             raise Poisoned(f"write to the write-ahead log failed: {second}") from second
+        # Without room behind it the file has come to its end; the next write asks for another one.
+        with contextlib.suppress(OSError):
+            current.file.allocate(current.allocated)
+            current.capacity = current.allocated
 
     def _write_behind(self, payloads: list[bytes], offset: int) -> None:
         for payload in payloads:
@@ -221,27 +251,39 @@ class Shard:
         try:
             self._rotate(length)
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in (*FULL, *NO_FILES):
                 raise self._failed(error) from error
-            # The reserve lets deletes and other small control frames commit on a full disk.
-            if not (may_use_reserve and length <= left):
-                raise self._failed(error) from error
+            # The reserve lets deletes and other small control frames commit on a full disk. What
+            # is kept of it is given back by the next start, which makes a small file of it.
+            kept = START_BYTES if self.current.capacity >= 4 * START_BYTES else 0
+            if not (may_use_reserve and length <= left - kept):
+                raise self._not_begun(error) from error
 
     def rotate(self) -> None:
         """Goes on in a new file; raises DiskFull or Poisoned with the log as it was."""
         try:
             self._rotate(0)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._not_begun(error) from error
 
     def _rotate(self, length: int) -> None:
-        room = length + self.settings.wal_reserve_bytes
-        following = self.create_file(self.current.number + 1, room)
+        room = frames.padded(SECTOR + length + self.settings.wal_reserve_bytes)
+        capacity = max(self.settings.wal_file_bytes, room)
+        following = self.create_file(self.current.number + 1, capacity)
         with self.lock:
             self.unsynced.append(self.current)
             self.current = following
             self.offset = SECTOR
         self.stats.rotations_total += 1
+
+    def _not_begun(self, error: OSError) -> DiskFull | Poisoned:
+        """Why there is no new file. What could not be opened was not written to either."""
+        if error.errno not in NO_FILES:
+            return self._failed(error)
+        return Overloaded(
+            "the log could not open its next file, because too many are open; nothing was "
+            "written, reads go on, try again"
+        )
 
     def _failed(self, error: OSError) -> DiskFull | Poisoned:
         if error.errno in FULL:
@@ -257,17 +299,23 @@ class Shard:
     def sync(self) -> None:
         """Makes everything written so far durable, in file order. A failure poisons the shard."""
         with self.lock:
-            files, upto = [*self.unsynced, self.current], self.position
+            files, upto, lsn = [*self.unsynced, self.current], self.position, self.lsn
+        if self.poison is not None:
+            return
+        if upto == self.synced:
+            if self.wants_settled:
+                self.settle()
+            return
         began = self.clock.monotonic_s()
         try:
-            if self.poison is not None:
-                return
             for wal_file in files:
                 wal_file.file.sync()
+            self.marks.enter(self.index, upto, lsn)
         except OSError as error:
             self.poison = error
             return
-        self.sync_s = self.clock.monotonic_s() - began
+        ended = self.clock.monotonic_s()
+        self.sync_s = ended - began
         self.stats.note_sync(self.sync_s)
         self.stats.fsyncs_total += len(files)
         with self.lock:
@@ -276,7 +324,41 @@ class Shard:
             self.unsynced = [f for f in self.unsynced if f.number >= upto.number]
         for wal_file in done:
             wal_file.file.close()
+        if self.marks.is_due(ended):
+            self.settle()
+
+    def settle(self) -> None:
+        """Makes MARKS durable. A failure poisons the shard."""
+        self.wants_settled = False
+        try:
+            self.marks.settle()
+        except OSError as error:
+            self.poison = error
 
     def close(self) -> None:
         for wal_file in [*self.unsynced, self.current]:
             wal_file.file.close()
+
+
+def open_shards(shards: list[Shard], capacity: int) -> None:
+    """Makes the first file of each shard, smaller ones on a disk without room for whole ones.
+
+    Then deletes can be written, and the next write that needs a whole file asks for it again.
+    Raises OSError with nothing left behind.
+    """
+    opened: list[Shard] = []
+    while len(opened) < len(shards):
+        shard = shards[len(opened)]
+        try:
+            shard.open(capacity)
+            opened.append(shard)
+        except (OSError, Poisoned) as error:
+            for other in opened:
+                other.close()
+                with contextlib.suppress(OSError):
+                    other.fs.unlink(other.current.path)
+            opened.clear()
+            is_full = isinstance(error, OSError) and error.errno in FULL
+            if not is_full or capacity <= START_BYTES:
+                raise
+            capacity = max(capacity // 4, START_BYTES)

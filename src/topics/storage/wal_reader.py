@@ -1,24 +1,29 @@
-"""Reading the log back: what is valid, what is torn, what is corrupt.
+"""Reading the log back: what is valid, what is torn, what is corrupt, what is not there.
 
 For each shard of a generation the files are one timeline. The first place that is not a valid
-group ends it. If some valid group, anywhere behind, was written in the knowledge that this place
-was durable, the damage is corruption and nothing is replayed from there without consent;
-otherwise it is the torn end of a crash and is cut, after a copy went to `broken/`.
+group ends it. If MARKS, or some valid group anywhere behind, says that this place was durable, the
+damage is corruption and nothing is replayed from there without consent; otherwise it is the torn
+end of a crash and is cut, after a copy went to `broken/`. That the place looks as if nothing had
+ever been written there, or that the file is missing, makes no difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from topics.errors import CorruptData
 from topics.storage import frames, wal
 from topics.storage.datadir import DataDir
 from topics.storage.frames import SECTOR, FileHeader, Groups, Mark
-from topics.storage.fs import join, opened, read_all
+from topics.storage.fs import Fs, join, opened
+from topics.storage.marks import ANYTHING, NOTHING, Key, Known, Vouch
 from topics.storage.snapshot import Snapshot
 
 NOWHERE = Mark(0, 0)
+# The most that is read of a file whose header does not say how long it is.
+HEADLESS_BYTES_MAX = 1 << 30
 
 
 @dataclass(slots=True)
@@ -47,9 +52,16 @@ class Timeline:
     shard: int
     files: list[LogFile]
     damage: Damage | None = None
+    # What MARKS says of it.
+    vouch: Vouch = NOTHING
     # Everything in front of this place is known to be durable.
     mark: Mark = NOWHERE
     boot_id: str = ""
+    # Where reading came to, and where the last group of each file ends.
+    end: Mark = NOWHERE
+    ends: dict[str, int] = field(default_factory=dict)
+    # Of a salvage: the number that the next frame would have, None if not known.
+    lsn: int | None = None
 
 
 def list_timelines(data: DataDir) -> list[Timeline]:
@@ -67,41 +79,71 @@ def list_timelines(data: DataDir) -> list[Timeline]:
     return [lines[key] for key in sorted(lines)]
 
 
+def read_log(fs: Fs, path: str, *, is_strict: bool = True) -> bytes:
+    """A log file, as much of it as its header says there is.
+
+    None ever grows: of one that is longer the rest is not read, and if `is_strict` it raises
+    CorruptData.
+    """
+    with opened(fs, path, writable=False) as file:
+        size = file.size()
+        header = frames.decode_file_header(file.pread(SECTOR, 0))
+        bytes_max = HEADLESS_BYTES_MAX if header is None else header.capacity
+        if size > bytes_max and is_strict:
+            raise CorruptData(
+                f"{path} has {size} bytes and may have {bytes_max}: it is not as it was written. "
+                "Nothing was changed. Restore it from a backup, or run "
+                "`topics repair --accept-loss`.",
+                path=path,
+            )
+        return file.pread(min(size, bytes_max), 0)
+
+
 def read_timeline(
     data: DataDir, line: Timeline, *, first_number: int, read: Callable[[str], bytes] | None = None
 ) -> Iterator[Groups]:
-    """Yields the valid groups file by file and sets `damage`, `mark` and `boot_id`.
+    """Yields the valid groups file by file and sets `damage`, `mark`, `boot_id` and the ends.
 
     Frames of a timeline are numbered without gaps and a file says with which number it begins, so
-    groups that vanished whole at the end of a file are missed when there is a next one.
+    groups that vanished whole at the end of a file are missed when there is a next one. That the
+    last ones vanished, MARKS knows.
     """
+    line.end = Mark(first_number, 0)
+    yield from _read_files(data, line, first_number, read or partial(read_log, data.fs))
+    if line.damage is None and line.end < line.mark:
+        line.damage = Damage(_path_of(data, line, line.end.number), line.end.offset, True)
+
+
+def _read_files(
+    data: DataDir, line: Timeline, first_number: int, read: Callable[[str], bytes]
+) -> Iterator[Groups]:
     files = [f for f in line.files if f.number >= first_number]
     lsn_expected: int | None = None
-    end = Mark(first_number, 0)
     for position, log_file in enumerate(files):
-        raw = read_all(data.fs, log_file.path) if read is None else read(log_file.path)
+        raw = read(log_file.path)
         header = header_of(raw, log_file)
         rest = files[position:]
-        if header is None and frames.claimed_file_ids(raw):
-            # The header was durable before the first group was written: this is no torn end.
+        # Of a file that is in MARKS the header is durable, and so it is before the first group.
+        is_known = log_file.number <= line.vouch.last_file
+        if header is None and (is_known or frames.claimed_file_ids(raw)):
             line.damage = Damage(log_file.path, 0, True)
             return
         if header is None or log_file.number != first_number + position:
             if _has_groups(data, rest):
-                line.damage = _damage(data, line, files, end, rest)
+                line.damage = _damage(data, line, rest)
             return
         line.boot_id = line.boot_id or header.boot_id
         groups = frames.scan_groups(raw, header.file_id)
         if lsn_expected is not None and header.first_lsn != lsn_expected:
             if _has_groups(data, rest):
-                line.damage = _damage(data, line, files, end, rest)
+                line.damage = _damage(data, line, rest)
             return
         lsn_expected = header.first_lsn + len(groups.frames)
-        end = Mark(log_file.number, groups.end)
-        if len(raw) < header.capacity and (len(groups.frames) or position < len(files) - 1):
-            line.damage = Damage(log_file.path, groups.end, True)
-        elif groups.damaged:
-            line.damage = _damage(data, line, files, end, rest)
+        line.end = Mark(log_file.number, groups.end)
+        line.ends[log_file.path] = groups.end
+        # How long the file is says nothing: room that was not used is given back.
+        if groups.damaged:
+            line.damage = _damage(data, line, rest)
         elif line.mark < groups.mark:
             line.mark = groups.mark
         yield groups
@@ -132,45 +174,114 @@ def is_routed(data: DataDir, lines: list[tuple[Timeline, int]]) -> bool:
     return False
 
 
-def wanted(snapshot: Snapshot | None, lines: list[Timeline]) -> list[tuple[Timeline, int]]:
-    """The timelines to replay, each with its first file; raises CorruptData for a missing one."""
+def wanted(
+    snapshot: Snapshot | None, lines: list[Timeline], known: Known
+) -> list[tuple[Timeline, int]]:
+    """The timelines to replay, each with its first file; raises CorruptData for a missing one.
+
+    Gives each what MARKS says of it, and leaves out a generation that never became ready: nobody
+    has seen anything of it.
+    """
     base = snapshot.generation if snapshot else 1
-    present = {(line.generation, line.shard): line for line in lines}
-    if snapshot is not None:
-        for shard, number in enumerate(snapshot.positions):
-            line = present.get((base, shard))
-            if line is None or number not in [f.number for f in line.files]:
-                raise CorruptData(
-                    f"log file {number} of shard {shard} in generation {base} is missing; "
-                    "the newest snapshot needs it",
-                )
-    elif lines and lines[0].generation != 1:
+    newest = max([base if snapshot else 0, *(line.generation for line in lines)])
+    if newest > known.generation:
+        raise CorruptData(
+            f"MARKS knows nothing of generation {newest}, which is there: it is older than the "
+            "rest of the directory. Nothing was changed. Restore both from one backup, or run "
+            "`topics repair --accept-loss`."
+        )
+    if snapshot is None and lines and lines[0].generation != 1:
         raise CorruptData("the log does not start at its beginning and there is no snapshot")
-    found: list[tuple[Timeline, int]] = []
-    newest = base
-    for line in lines:
-        if line.generation < base:
-            continue
-        # A start takes the number behind the highest one it finds, so none is ever left out.
-        if line.generation > newest + 1:
-            raise CorruptData(f"generation {newest + 1} of the log is missing")
-        newest = line.generation
-        first = snapshot.positions[line.shard] if snapshot and newest == base else 1
-        found.append((line, first))
+    found = [
+        (line, first_file(snapshot, line.generation, line.shard))
+        for line in lines
+        if line.generation >= base and not is_spare(line, known)
+    ]
+    present = {(line.generation, line.shard): [f.number for f in line.files] for line, _ in found}
+    for generation, shard, number in needed_files(snapshot, known):
+        if number not in present.get((generation, shard), ()):
+            raise CorruptData(
+                f"log file {number} of shard {shard} in generation {generation} is missing; "
+                "nothing was changed. Restore it from a backup, or run "
+                "`topics repair --accept-loss`.",
+                generation=generation, shard=shard, number=number,
+            )  # fmt: skip
+    for line, _ in found:
+        line.vouch = known.lines.get((line.generation, line.shard), NOTHING)
+        line.mark = line.vouch.mark
     return found
 
 
-def _damage(
-    data: DataDir, line: Timeline, files: list[LogFile], end: Mark, rest: list[LogFile]
-) -> Damage:
-    """Classifies the end of a timeline at `end`."""
-    mark = line.mark
+def first_file(snapshot: Snapshot | None, generation: int, shard: int) -> int:
+    """The first file of a timeline that is not covered by the snapshot."""
+    if snapshot is None or generation != snapshot.generation or shard >= len(snapshot.positions):
+        return 1
+    return snapshot.positions[shard]
+
+
+def is_spare(line: Timeline, known: Known) -> bool:
+    """Whether a start that never became ready left it behind."""
+    return line.generation == known.generation and not known.is_ready
+
+
+def needed_files(snapshot: Snapshot | None, known: Known) -> Iterator[tuple[int, int, int]]:
+    """Generation, shard and number of the first and the last file of each timeline to be read.
+
+    Those between them are missed by their numbers when the timeline is read.
+    """
+    base = snapshot.generation if snapshot else 1
+    for (generation, shard), vouch in sorted(known.lines.items()):
+        if generation < base or (generation == known.generation and not known.is_ready):
+            continue
+        if not vouch.last_file:
+            continue
+        first = first_file(snapshot, generation, shard)
+        last = first if vouch == ANYTHING else max(first, vouch.last_file)
+        yield from ((generation, shard, number) for number in sorted({first, last}))
+    if snapshot is not None:
+        for shard, number in enumerate(snapshot.positions):
+            yield base, shard, number
+
+
+def vouches(lines: list[Timeline], known: Known) -> dict[Key, Vouch]:
+    """What the next MARKS says of the timelines that were read, and of those still kept."""
+    oldest = min((line.generation for line in lines), default=0)
+    found = {
+        key: vouch
+        for key, vouch in known.lines.items()
+        if key[0] >= oldest and (key[0] < known.generation or known.is_ready)
+    }
+    for line in lines:
+        if line.vouch.mark < line.mark:
+            found[line.generation, line.shard] = Vouch(line.vouch.last_file, line.mark, 0)
+    return found
+
+
+def with_missing(lines: list[Timeline], known: Known) -> list[Timeline]:
+    """For repair: timelines with what MARKS says of them, also those without any file left."""
+    found = {(x.generation, x.shard): x for x in lines if not is_spare(x, known)}
+    for key in known.lines:
+        if key[0] < known.generation or known.is_ready:
+            found.setdefault(key, Timeline(*key, []))
+    for key, line in found.items():
+        # Of a generation that MARKS does not know nobody can say how far it went.
+        line.vouch = known.lines.get(key, ANYTHING if key[0] > known.generation else NOTHING)
+        line.mark = line.vouch.mark
+    return [found[key] for key in sorted(found)]
+
+
+def _path_of(data: DataDir, line: Timeline, number: int) -> str:
+    return join(data.wal, wal.file_name(line.generation, line.shard, number))
+
+
+def _damage(data: DataDir, line: Timeline, rest: list[LogFile]) -> Damage:
+    """Classifies the end of a timeline, where reading came to."""
     for _, groups in _scans(data, rest):
-        if mark < groups.mark:
-            mark = groups.mark
-    line.mark = mark
-    path = next((f.path for f in files if f.number == end.number), files[0].path)
-    return Damage(path, end.offset, end < mark)
+        if line.mark < groups.mark:
+            line.mark = groups.mark
+    # Groups without the file that they follow are no torn end, whoever knew of it.
+    is_corruption = line.end < line.mark or not line.end.offset
+    return Damage(_path_of(data, line, line.end.number), line.end.offset, is_corruption)
 
 
 def _has_groups(data: DataDir, files: list[LogFile]) -> bool:
@@ -179,7 +290,7 @@ def _has_groups(data: DataDir, files: list[LogFile]) -> bool:
 
 def _scans(data: DataDir, files: list[LogFile]) -> Iterator[tuple[LogFile, Groups]]:
     for log_file in files:
-        raw = read_all(data.fs, log_file.path)
+        raw = read_log(data.fs, log_file.path, is_strict=False)
         header = header_of(raw, log_file)
         if header is not None:
             yield log_file, frames.scan_groups(raw, header.file_id)

@@ -1,7 +1,7 @@
 """Reading a damaged log for repair: every group that can be trusted, and how much is missing.
 
-The rule between torn and corrupt is the one of `wal_reader`: where a later group knew that the
-place was durable, what is missing there is a loss and reading goes on behind it; otherwise the
+The rule between torn and corrupt is the one of `wal_reader`: where MARKS or a later group knew that
+the place was durable, what is missing there is a loss and reading goes on behind it; otherwise the
 timeline ends there, because nothing behind was ever acknowledged as durable.
 """
 
@@ -15,8 +15,7 @@ import numpy as np
 from topics.storage import frames
 from topics.storage.datadir import DataDir
 from topics.storage.frames import Groups, Mark, end_of, part_of
-from topics.storage.fs import read_all
-from topics.storage.wal_reader import LogFile, Timeline, header_of
+from topics.storage.wal_reader import LogFile, Timeline, header_of, read_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,44 +27,56 @@ class Stretch:
     lost_frames: int | None
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where reading stands: the end of the last group, and the number its next frame must have."""
-
-    end: Mark
-    lsn: int | None
-
-
 def salvage(data: DataDir, line: Timeline, *, first_number: int) -> Iterator[Stretch]:
-    """The trusted groups of a timeline in order; sets `mark` and `boot_id`."""
+    """The trusted groups of a timeline in order; sets `mark`, `boot_id`, `end` and `lsn`."""
     found = [(f, *_scan(data, line, f)) for f in line.files if f.number >= first_number]
     for _, groups, _ in found:
         if line.mark < groups.mark:
             line.mark = groups.mark
+    line.end = Mark(first_number, frames.SECTOR)
     # The first frame of a timeline has number 1; a later file says in its header how it goes on.
-    place = _Place(Mark(first_number, frames.SECTOR), 1 if first_number == 1 else None)
+    line.lsn = 1 if first_number == 1 else None
     for log_file, groups, first_lsn in found:
-        if place.lsn is None and log_file.number == first_number:
-            place.lsn = first_lsn
+        if line.lsn is None and log_file.number == first_number:
+            line.lsn = first_lsn
         for first, stop in _stretches(groups):
             part = part_of(groups, first, stop)
-            lost = _lost(place, log_file, part)
-            if lost != 0 and not place.end < line.mark:
+            lost = _lost(line, log_file, part)
+            if lost != 0 and not line.end < line.mark:
                 return
             yield Stretch(log_file.path, part, lost)
-            place.lsn = int(part.first_lsns[-1]) + int((part.frame_group == stop - first - 1).sum())
-            place.end = Mark(log_file.number, end_of(groups, stop - 1))
+            line.lsn = int(part.first_lsns[-1]) + int((part.frame_group == stop - first - 1).sum())
+            line.end = Mark(log_file.number, end_of(groups, stop - 1))
+        if first_lsn is not None and first_lsn == line.lsn:
+            # Nothing is missing in front of this file, and there may be nothing in it.
+            line.end = max(line.end, Mark(log_file.number, frames.SECTOR), key=_place)
+
+
+def lost_at_end(line: Timeline) -> int | None:
+    """How many frames are missing behind the last that was found; None: unknown."""
+    if not line.end < line.vouch.mark:
+        return 0
+    if line.lsn is None or not line.vouch.lsn:
+        return None
+    return line.vouch.lsn - line.lsn
+
+
+def _place(mark: Mark) -> tuple[int, int]:
+    return mark.number, mark.offset
 
 
 def _scan(data: DataDir, line: Timeline, log_file: LogFile) -> tuple[Groups, int | None]:
     """All trusted groups of a file, and the number of its first frame if its header is intact."""
-    raw = read_all(data.fs, log_file.path)
+    raw = read_log(data.fs, log_file.path, is_strict=False)
     header = header_of(raw, log_file)
     if header is not None:
         line.boot_id = line.boot_id or header.boot_id
         return frames.scan_groups(raw, header.file_id, beyond_damage=True), header.first_lsn
-    # Without a header the groups themselves say which file they are of.
-    scans = [frames.scan_groups(raw, i, beyond_damage=True) for i in frames.claimed_file_ids(raw)]
+    # Without a header the groups themselves say which file they are of; one that is intact and of
+    # another file says that they are not of this one.
+    is_other = frames.decode_file_header(raw[: frames.SECTOR]) is not None
+    ids = [] if is_other else frames.claimed_file_ids(raw)
+    scans = [frames.scan_groups(raw, i, beyond_damage=True) for i in ids]
     scans.append(frames.scan_groups(raw, 0, beyond_damage=True))
     return max(scans, key=lambda groups: len(groups.starts)), None
 
@@ -83,10 +94,10 @@ def _stretches(groups: Groups) -> list[tuple[int, int]]:
     return list(zip([0, *breaks], [*breaks, count], strict=True))
 
 
-def _lost(place: _Place, log_file: LogFile, part: Groups) -> int | None:
-    """How many frames are missing between the place and these groups."""
+def _lost(line: Timeline, log_file: LogFile, part: Groups) -> int | None:
+    """How many frames are missing between where reading stands and these groups."""
     lsn = int(part.first_lsns[0])
-    if place.lsn is not None:
-        return lsn - place.lsn
-    at_start = int(part.starts[0]) == frames.SECTOR and log_file.number == place.end.number
+    if line.lsn is not None:
+        return lsn - line.lsn
+    at_start = int(part.starts[0]) == frames.SECTOR and log_file.number == line.end.number
     return 0 if at_start else None

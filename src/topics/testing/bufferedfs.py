@@ -168,6 +168,9 @@ class BufferedFs:
             key = posixpath.normpath(path)
             return self._view[key] is not None if key in self._view else self.inner.exists(path)
 
+    def resolve(self, path: str) -> str:
+        return self.inner.resolve(path)
+
     def sync_dir(self, path: str) -> None:
         with self.guard:
             directories = self._entangled(posixpath.normpath(path))

@@ -1,6 +1,8 @@
 """A clock that moves only when told, with wall and monotonic time apart.
 
-The wall may jump, stop and go back; the monotonic clock only ever advances.
+The wall may jump, stop and go back; the monotonic clock only ever advances. With `look_ms` every
+look at that one takes so long: work that is done in slices of time then ends its slices, as it
+does in production, instead of running to its end in the first one.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ class FakeClock:
         # Kept in whole milliseconds: a float accumulating small steps would drift.
         self._monotonic_ms = 1_000_000
         self._is_frozen = False
+        self.look_ms = 0
 
     def wall_ms(self) -> int:
         return self._wall_ms
 
     def monotonic_s(self) -> float:
+        self._monotonic_ms += self.look_ms
         return self._monotonic_ms / 1000
 
     def advance(self, ms: int) -> None:

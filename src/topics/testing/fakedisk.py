@@ -222,6 +222,9 @@ class FakeDisk:
         with self.guard():
             return self._tree.lookup(path) is not None
 
+    def resolve(self, path: str) -> str:
+        return path
+
     def sync_dir(self, path: str) -> None:
         with self.guard():
             directory = self._tree.directory(path)

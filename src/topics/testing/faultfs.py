@@ -201,6 +201,9 @@ class FaultFs:
     def exists(self, path: str) -> bool:
         return self.inner.exists(path)
 
+    def resolve(self, path: str) -> str:
+        return self.inner.resolve(path)
+
     def sync_dir(self, path: str) -> None:
         fault = self.strike("sync_dir", path)
         if fault is None or fault.sync_effect == "persisted":

@@ -25,8 +25,8 @@ import random
 from collections.abc import Callable
 
 from topics.engine.background import Job, Jobs
-from topics.engine.commit import Syncer
 from topics.engine.lifecycle import Lifecycle
+from topics.engine.syncing import Syncer
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
 from topics.testing.fakenodes import SyncEffect

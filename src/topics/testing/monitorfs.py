@@ -4,6 +4,7 @@ Rules, each an OrderViolation raised before the call reaches the disk:
 
 - sync, then rename: a file with unsynced bytes or size is not moved into place.
 - A declared dependency: a file is unlinked or replaced only when its successor is durable.
+- sync, then MARKS: nothing is entered there of a log that is not durable.
 - No use after a failed sync: that file is neither written nor synced again, since nobody can say
   what became of its bytes.
 
@@ -16,6 +17,8 @@ from __future__ import annotations
 import posixpath
 import threading
 
+from topics.storage import marks, wal
+from topics.storage.frames import SECTOR
 from topics.storage.fs import File, Fs, Lock, opened
 from topics.testing.monitorstate import FileState, NameState
 
@@ -41,6 +44,7 @@ class MonitorFile:
         # Marked before the call: when it fails, any part may be there.
         with self._fs.guard:
             self._check_trusted("write to")
+            self._fs.check_marks(self.path, bytes(data))
             self._state.mark_unsynced(offset, offset + len(data))
         self._inner.pwrite(data, offset)
 
@@ -160,6 +164,9 @@ class MonitorFs:
     def exists(self, path: str) -> bool:
         return self.inner.exists(path)
 
+    def resolve(self, path: str) -> str:
+        return self.inner.resolve(path)
+
     def sync_dir(self, path: str) -> None:
         directory = _key(path)
         with self.guard:
@@ -234,6 +241,17 @@ class MonitorFs:
                 return False
             place = _parent(place)
         return True
+
+    def check_marks(self, path: str, data: bytes) -> None:
+        """What a slot of MARKS says of the log has to be so, and its file has to have its name."""
+        if posixpath.basename(path) != marks.NAME or (slot := marks.decode_slot(data)) is None:
+            return
+        directory = posixpath.join(posixpath.dirname(path), "wal")
+        vouch = slot.vouch
+        for number, upto in ((vouch.last_file, SECTOR), (vouch.mark.number, vouch.mark.offset)):
+            log = posixpath.join(directory, wal.file_name(*slot.key, number))
+            if number and not self.is_durable(log, upto):
+                raise OrderViolation(f"{path!r} vouches for {upto} bytes of {log!r}: not durable")
 
     def _check_depends(self, path: str, verb: str) -> None:
         for on in sorted(self._depends.get(_key(path), ())):

@@ -60,8 +60,11 @@ def test_an_entry_means_what_it_says(entry: str, scopes: int, prefixes: tuple[st
 
 @pytest.mark.parametrize(
     "text",
-    ["s:reed", "s:read+", "s:+", "s:READ", "s:r w", ":read", "s::a||b", "s::|", ",", "s,s:r"],
-)
+    [
+        "s:reed", "s:read+", "s:+", "s:READ", "s:r w", ":read", "s::a||b", "s::|", ",", "s,s:r",
+        "", " ", "\t", ",,", " , ",
+    ],
+)  # fmt: skip
 def test_what_is_not_understood_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="TOPICS_API_KEYS"):
         parse_keys(text)
@@ -204,3 +207,47 @@ def test_comparing_takes_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [keys.find(token) for token in (b"k0", b"k4", b"none")]
     assert [key and key.number for key in found] == [1, 5, None]
     assert next(calls) == 15
+
+
+def test_a_delete_takes_no_router_along_that_the_key_could_not_delete(locked: Served) -> None:
+    """Neither is it removed, nor is its name told."""
+    with locked.client("root-secret") as root:
+        for name in ("t42:out", "t42:in", "other", "t42:mine", "t42:to"):
+            root.put(f"/v0/topics/{name}")
+        for router, source, dest in (
+            ("foreign-out", "t42:out", "other"), ("foreign-in", "other", "t42:in"),
+            ("t42:own", "t42:mine", "t42:to"),
+        ):  # fmt: skip
+            made = root.put(f"/v0/routers/{router}", {"source": source, "dest": dest})
+            assert made.status == 201, made.raw
+        tenant = root.with_token("tenant")
+        for name in ("t42:out", "t42:in"):
+            refused = tenant.delete(f"/v0/topics/{name}")
+            assert (refused.status, refused.code) == (403, "forbidden")
+            assert b"foreign" not in refused.raw
+            assert b"other" not in refused.raw
+            assert root.get(f"/v0/topics/{name}").status == 200
+        assert root.get("/v0/routers/foreign-out").status == 200
+        assert tenant.delete("/v0/topics/t42:mine").json["routers_removed"] == ["t42:own"]
+        assert root.delete("/v0/topics/t42:out").json["routers_removed"] == ["foreign-out"]
+        root.delete("/v0/topics/other")
+        assert tenant.delete("/v0/topics/t42:in").status == 200
+
+
+def test_a_router_in_the_way_is_not_named_to_a_key_that_may_not_touch_it(locked: Served) -> None:
+    with locked.client("root-secret") as root:
+        for name, source, dest in (
+            ("hidden-1", "hidden-a", "t42:taken"), ("hidden-2", "t42:round", "hidden-b"),
+            ("hidden-3", "hidden-b", "t42:end"), ("t42:seen", "t42:x", "t42:y"),
+        ):  # fmt: skip
+            assert root.put(f"/v0/routers/{name}", {"source": source, "dest": dest}).status == 201
+        tenant = root.with_token("tenant")
+        fan_in = tenant.put("/v0/routers/t42:r", {"source": "t42:z", "dest": "t42:taken"})
+        cycle = tenant.put("/v0/routers/t42:r", {"source": "t42:end", "dest": "t42:round"})
+        own = tenant.put("/v0/routers/t42:r", {"source": "t42:z", "dest": "t42:y"})
+    assert (fan_in.code, fan_in.detail) == (
+        "topic_exists_incompatible", {"reason": "router_dest_fan_in"},
+    )  # fmt: skip
+    assert cycle.code == "router_cycle"
+    assert b"hidden" not in fan_in.raw + cycle.raw
+    assert own.detail["router"] == "t42:seen"

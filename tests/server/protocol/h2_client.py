@@ -20,6 +20,7 @@ class Stream:
     body: bytes = b""
     is_ended: bool = False
     reset: int | None = None
+    informed: int = 0
 
 
 class H2Client:
@@ -52,13 +53,7 @@ class H2Client:
         self, method: str, path: str, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
     ) -> int:
         """Sends a request; its answer is gathered under the number returned."""
-        number = self.h2.get_next_available_stream_id()
-        self.streams[number] = Stream()
-        pseudo = [
-            (":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"),
-        ]  # fmt: skip
-        self.h2.send_headers(number, [*pseudo, *headers], end_stream=not body)
-        self.flush()
+        number = self.begin(method, path, headers, is_whole=not body)
         while body:
             room = self.h2.local_flow_control_window(number)
             if not room:
@@ -68,6 +63,28 @@ class H2Client:
             part, body = body[:size], body[size:]
             self.h2.send_data(number, part, end_stream=not body)
             self.flush()
+        return number
+
+    def begin(
+        self,
+        method: str,
+        path: str,
+        headers: tuple[tuple[str, str], ...] = (),
+        *,
+        is_whole: bool = False,
+    ) -> int:
+        """Sends a request's head."""
+        pseudo = (
+            (":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"),
+        )  # fmt: skip
+        return self.begin_as((*pseudo, *headers), is_whole=is_whole)
+
+    def begin_as(self, headers: tuple[tuple[str, str], ...], *, is_whole: bool = False) -> int:
+        """Sends any fields at all as a request's head."""
+        number = self.h2.get_next_available_stream_id()
+        self.streams[number] = Stream()
+        self.h2.send_headers(number, headers, end_stream=is_whole)
+        self.flush()
         return number
 
     def read(self) -> bool:
@@ -89,7 +106,9 @@ class H2Client:
         stream = self.streams.get(number) if number else None
         if stream is None:
             return
-        if isinstance(event, h2.events.ResponseReceived):
+        if isinstance(event, h2.events.InformationalResponseReceived):
+            stream.informed = int(dict(event.headers)[":status"])
+        elif isinstance(event, h2.events.ResponseReceived):
             stream.headers = {str(name): str(value) for name, value in event.headers}
             stream.status = int(stream.headers.pop(":status"))
         elif isinstance(event, h2.events.DataReceived):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
 from tests.server.protocol.app import Served, serving
 from tests.server.protocol.wire import Wire, eventually, message
+from topics.server.body import Parts
 from topics.server.limits import HttpLimits
 
 LIMITS = HttpLimits(
@@ -193,3 +195,20 @@ def buffered(served: Served) -> int:
         connection._transport.get_write_buffer_size()  # type: ignore[attr-defined]
         for connection in served.server._everyone()
     )
+
+
+def test_a_body_of_tiny_parts_is_kept_as_one_of_large_ones() -> None:
+    """Its bytes, not one object for each part."""
+    body = Parts(b"first")
+    tracemalloc.start()
+    try:
+        for number in range(200_000):
+            body.add(b"%02d" % (number % 100))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * 400_000
+    body.add(b"x" * 10_000)
+    body.add(b"last")
+    whole = b"first" + b"".join(b"%02d" % n for n in range(100)) * 2000 + b"x" * 10_000 + b"last"
+    assert body.joined() == whole

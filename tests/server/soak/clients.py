@@ -70,14 +70,20 @@ class Worker:
         try:
             reply = self._client.post(f"/v0/topics/{self.journal.name}", write.body)
         except GONE:
-            with self.journal.lock:
-                self.journal.unknown_writes.append(write)
-            if write.key is not None:
-                self._again = write
+            self._unknown(write)
             raise Stopped from None
+        if reply.code == "shutting_down":
+            self._unknown(write)
+            raise Stopped
         assert reply.status == 200, reply.raw
         self.journal.acknowledge(write, reply.json["seqs"])
         return reply
+
+    def _unknown(self, write: Write) -> None:
+        with self.journal.lock:
+            self.journal.unknown_writes.append(write)
+        if write.key is not None:
+            self._again = write
 
     def _repeat(self, write: Write) -> None:
         """The write of before the kill again, with its key: it is there once, whatever happened."""
@@ -121,6 +127,9 @@ class Deleter(Worker):
             with self.journal.lock:
                 self.journal.unknown_deletes.append(delete)
             raise Stopped from None
+        if reply.code in ("shutting_down", "store_unreachable"):
+            # Nothing was deleted: what was asked for is still there.
+            return
         assert reply.status == 200, reply.raw
         assert reply.json["deleted"] == len(delete.seqs), (delete.body, reply.raw)
         self.journal.removed(delete)

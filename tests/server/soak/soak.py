@@ -58,8 +58,14 @@ def read(client: Client, topic: str) -> tuple[list[Found], int]:
     """Everything in a topic, and its head. A kill loses nothing, so nothing may be told as lost."""
     found: list[Found] = []
     cursor = 0
+    deadline = time.monotonic() + CATCH_UP_S
     while True:
-        page = _PAGE.decode(client.diff(topic, from_seq=cursor, limit=PAGE, include_tags=True).raw)
+        reply = client.diff(topic, from_seq=cursor, limit=PAGE, include_tags=True)
+        if reply.code == "store_unreachable":
+            assert time.monotonic() < deadline, reply.raw
+            continue
+        assert reply.status == 200, reply.raw
+        page = _PAGE.decode(reply.raw)
         assert page.tombstone is None, (topic, page.tombstone)
         found += page.records
         cursor = page.next_from_seq

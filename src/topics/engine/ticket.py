@@ -1,0 +1,59 @@
+"""Who is answered when an operation has ended, and what when it ended badly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from topics.errors import OutcomeUnknown, Poisoned, StorageError, TopicsError
+
+
+class Ticket:
+    """The outcome of one operation, now or later. `context` is its owner's, for the callback."""
+
+    __slots__ = ("callback", "context", "done", "error", "result")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: TopicsError | None = None
+        self.result: Any = None
+        self.callback: Callable[[Ticket], None] | None = None
+        self.context: Any = None
+
+    def resolve(self, result: Any) -> None:
+        assert not self.done
+        self.result = result
+        self.done = True
+        callback = self.callback
+        if callback is not None:
+            # It usually knows the ticket: as a ring they would outlive their use.
+            self.callback = None
+            callback(self)
+
+    def fail(self, error: TopicsError) -> None:
+        self.error = error
+        self.resolve(None)
+
+
+class Owner(Protocol):
+    """Who asked for an operation: a ticket, or somebody who is answered with others at once."""
+
+    def fail(self, error: TopicsError) -> None: ...
+
+
+def unknown(error: Poisoned) -> OutcomeUnknown:
+    """For what was written, or half of it, and is not known to be durable."""
+    return OutcomeUnknown(
+        "the write may or may not be there: storage failed before it was known to be durable; "
+        "retry with the same idempotency key after the server has restarted",
+        cause=str(error),
+    )
+
+
+def unwritten(error: Exception) -> StorageError:
+    """For what could not be put together: nothing of it is anywhere."""
+    if isinstance(error, MemoryError):
+        return StorageError("no memory for the write; nothing was written")
+    failed = StorageError(f"the write could not be put together; nothing was written: {error!r}")
+    failed.__cause__ = error
+    return failed

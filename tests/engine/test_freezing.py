@@ -1,0 +1,61 @@
+"""The collector looks at little, and what it no longer looks at was not garbage."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from topics.engine.freezing import AGE_S, OBJECTS_MAX, Freezer
+
+
+class Node:
+    def __init__(self) -> None:
+        self.other: object = None
+
+
+def ring() -> Node:
+    """Two objects that only a collector can free."""
+    one, two = Node(), Node()
+    one.other, two.other = two, one
+    return one
+
+
+@pytest.fixture
+def freezer() -> Iterator[Freezer]:
+    gc.collect()
+    gc.freeze()
+    found = Freezer()
+    found.tick(AGE_S)
+    yield found
+    gc.unfreeze()
+
+
+def is_frozen(node: object) -> bool:
+    return not any(found is node for found in gc.get_objects())
+
+
+def test_a_ring_that_ends_before_it_is_old_is_freed(freezer: Freezer) -> None:
+    """A request that was on its way at some tick, and failed with a traceback that holds it."""
+    found = ring()
+    gone = weakref.ref(found)
+    freezer.tick(AGE_S + 0.05)
+    assert not is_frozen(found)
+    del found
+    freezer.tick(2 * AGE_S + 0.05)
+    assert gone() is None
+
+
+def test_what_has_lived_for_long_is_not_looked_at_again(freezer: Freezer) -> None:
+    found = ring()
+    freezer.tick(2 * AGE_S)
+    assert is_frozen(found)
+
+
+def test_much_at_once_is_frozen_before_it_is_old(freezer: Freezer) -> None:
+    """A hundred thousand topics in a moment: no collection looks at all of them."""
+    kept = [Node() for _ in range(OBJECTS_MAX)]
+    freezer.tick(AGE_S + 0.05)
+    assert is_frozen(kept[-1])

@@ -1,0 +1,138 @@
+"""A queue that rejects what it has no room for: its producer, its workers, what they know."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+
+from tests.server.soak.clients import GONE, Stopped
+from tests.support.servers import Client, Reply
+
+QUEUE = "/v0/topics/jobs"
+CAP_RECORDS = 12
+CONFIG = {
+    "type": "queue", "durable": True, "discard": "reject", "cap_records": CAP_RECORDS,
+    "lease_ms": 500, "idempotency_window_ms": 3_600_000,
+}  # fmt: skip
+PAUSE_S = 0.01
+
+
+class Jobs:
+    """What is known of the jobs, from outside."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.asked: set[int] = set()
+        self.confirmed: set[int] = set()
+        self.acknowledged: set[int] = set()
+        # Acknowledgements without an answer, so far or for ever.
+        self.pending: Counter[int] = Counter()
+        self.rejected = 0
+
+    def settle(self, found: list[int]) -> int:
+        """Compares what is in the queue after a restart with what is known of it."""
+        live = set(found)
+        assert len(live) == len(found), "a job is there twice"
+        assert len(found) <= CAP_RECORDS, f"{len(found)} jobs in a queue for {CAP_RECORDS}"
+        assert live <= self.asked, "nobody asked for these jobs"
+        unsure = {number for number, count in self.pending.items() if count}
+        lost = self.confirmed - self.acknowledged - unsure - live
+        assert not lost, f"jobs lost: {sorted(lost)[:5]}"
+        back = live & self.acknowledged
+        assert not back, f"acknowledged and back: {sorted(back)[:5]}"
+        # Of an acknowledgement without an answer, what was found is so from now on.
+        self.acknowledged |= unsure - live
+        self.pending.clear()
+        return len(found)
+
+
+class Member:
+    """A producer or a worker, in a thread of its own, until the server goes away."""
+
+    def __init__(self, jobs: Jobs, name: str) -> None:
+        self.jobs = jobs
+        self.name = name
+        self.error: BaseException | None = None
+        self._draw = random.Random(name)
+        self._client: Client
+
+    def start(self, client: Client) -> threading.Thread:
+        self._client = client
+        thread = threading.Thread(target=self._run, name=self.name)
+        thread.start()
+        return thread
+
+    def _run(self) -> None:
+        try:
+            with self._client:
+                while True:
+                    self._work()
+        except Stopped:
+            pass
+        except BaseException as error:
+            self.error = error
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+    def _post(self, path: str, body: object) -> Reply:
+        try:
+            reply = self._client.post(path, body)
+        except GONE:
+            raise Stopped from None
+        if reply.code in ("shutting_down", "outcome_unknown"):
+            raise Stopped
+        return reply
+
+
+class Producer(Member):
+    """Repeats each job with its key until it is confirmed."""
+
+    def __init__(self, jobs: Jobs, name: str) -> None:
+        super().__init__(jobs, name)
+        self._number = 1
+
+    def _work(self) -> None:
+        number = self._number
+        with self.jobs.lock:
+            self.jobs.asked.add(number)
+        body = {"records": [{"data": number}], "idempotency_key": f"job-{number}"}
+        reply = self._post(QUEUE, body)
+        if reply.code in ("topic_full", "throttled"):
+            self.jobs.rejected += 1
+            time.sleep(PAUSE_S)
+            return
+        assert reply.status == 200, reply.raw
+        with self.jobs.lock:
+            self.jobs.confirmed.add(number)
+        self._number += 1
+
+
+class Taker(Member):
+    """Claims jobs, acknowledges most of them, and lets the leases of the others run out."""
+
+    def _work(self) -> None:
+        claim = self._post(f"{QUEUE}/claim", {"node": self.name, "max": 5, "wait_ms": 100})
+        if claim.code == "store_unreachable":
+            return
+        assert claim.status == 200, claim.raw
+        for job in claim.json["claimed"]:
+            with self.jobs.lock:
+                assert job["data"] not in self.jobs.acknowledged, "acknowledged and delivered again"
+            if self._draw.random() < 0.8:
+                self._acknowledge(job["$seq"], job["lease_id"], job["data"])
+        # Slower than the producer: the queue is full most of the time.
+        time.sleep(5 * PAUSE_S)
+
+    def _acknowledge(self, seq: int, lease: str, number: int) -> None:
+        with self.jobs.lock:
+            self.jobs.pending[number] += 1
+        body = {"node": self.name, "seqs": [seq], "lease_ids": [lease]}
+        reply = self._post(f"{QUEUE}/ack", body)
+        assert reply.status == 200, reply.raw
+        with self.jobs.lock:
+            self.jobs.pending[number] -= 1
+            if reply.json["acked"]:
+                self.jobs.acknowledged.add(number)
