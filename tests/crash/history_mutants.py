@@ -101,4 +101,60 @@ HISTORY_MUTANTS = (
         "        self._opened.close()\n        self.core.segments.close()\n", "        pass\n",
         area="whole",
     ),
+    Mutant(
+        "failed sync leaves no note", "engine/commit.py",
+        "            self.on_poison(error)\n", "",
+        area="whole", first="failing",
+    ),
+    Mutant(
+        "read error met in the middle of a group", "engine/segments.py",
+        "        except (TopicsError, MemoryError):\n            self.is_exact = False\n"
+        "            return estimated(block)\n",
+        "        except ZeroDivisionError:\n            raise\n",
+        area="whole", first="reading",
+        also=(
+            ("engine/commit.py",
+             ("            result = op.apply()\n        except Exception as error:\n"
+             "            self._broken(op, error)\n        if result is UNFINISHED:\n"
+             "            return False\n"),
+             ("            result = op.apply()\n        except ZeroDivisionError as error:\n"
+             "            self._broken(op, error)\n        if result is UNFINISHED:\n"
+             "            return False\n")),
+        ),
+    ),
+    Mutant(
+        "seqs taken before the frame is made", "engine/append.py",
+        "        if topic.durability != \"ephemeral\":\n            self.flags, self.cols",
+        "        if topic.durability != \"ephemeral\":\n"
+        "            topic.next_seq = self.first + self.count\n            self.flags, self.cols",
+        area="whole",
+    ),
+    Mutant(
+        "copies for a topic that is gone thrown away", "engine/forwarding.py",
+        "            append.arrived(self._core, self.topic, found.size)\n"
+        "            put_pieces(self._core, self.topic, self.first, found.pieces)\n",
+        "            append.arrived(self._core, self.topic, found.size)\n"
+        "            if not self.topic.dropped:\n"
+        "                put_pieces(self._core, self.topic, self.first, found.pieces)\n",
+        is_quick=False, area="whole", first="chains",
+    ),
+    Mutant(
+        "account of an ephemeral topic before what is on its way", "engine/lifecycle.py",
+        "        # What is on its way first: an account says what became of every seq that was "
+        "acknowledged.\n        core.committer.sync()\n", "",
+        is_quick=False, area="whole", first="stalled",
+    ),
+    Mutant(
+        "what was staged beside a failure never answered", "engine/commit.py",
+        "        self._fail([*held, *pending, *ops], unknown(error))\n"
+        "        self._refuse_staged()\n",
+        "        self._fail([*held, *pending, *ops], unknown(error))\n",
+        is_quick=False, area="whole", first="failing",
+        also=(
+            ("engine/commit.py",
+             ("        if self.poison is not None:\n            self._refuse_staged()\n"
+             "            return\n"),
+             "        if self.poison is not None:\n            return\n"),
+        ),
+    ),
 )  # fmt: skip

@@ -210,7 +210,11 @@ def claim(world: World, draw: random.Random) -> None:
         claimant_of(draw.choice(WORKERS), draw.randint(1, 4), None, world.mood.settings)
         for _ in range(draw.choice((1, 1, 2)))
     ]
-    world.ask(Asked("claim", name), lambda: world.engine.submit_claims(name, claimants))
+    known = world.instance(name)
+    assert known is not None
+    gone = frozenset(seq for seq, state in enumerate(known.states, 1) if state != "live")
+    asked = Asked("claim", name, gone=gone)
+    world.ask(asked, lambda: world.engine.submit_claims(name, claimants))
 
 
 def ack(world: World, draw: random.Random) -> None:

@@ -50,8 +50,9 @@ class Asked:
     match: str | None = None
     seqs: tuple[int, ...] = ()
     config: TopicConfig | None = None
-    # The last seq that was assigned when it was asked.
+    # The last seq that was assigned when it was asked, and what was gone then.
     last_seq: int = 0
+    gone: frozenset[int] = frozenset()
     outcome: str = ""
 
     def removes(self, seq: int, tag: str | None) -> bool:

@@ -49,7 +49,7 @@ def read(world: World, known: Instance) -> None:
             found[record["$seq"]] = record
         require(page.next_from_seq > cursor, f"{name}: the cursor stands still at {cursor}")
         cursor = page.next_from_seq
-    if world.is_poisoned or head < 0:
+    if world.is_poisoned or head < 0 or world.instance(name) is not known:
         return
     world.see(known, "live")
     live = known.live()

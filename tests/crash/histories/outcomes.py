@@ -115,8 +115,7 @@ def claimed(world: World, known: Instance, asked: Asked, result: Any) -> None:
     now = int(world.clock.monotonic_s() * 1000)
     for claimed in result:
         for seq in claimed.seqs:
-            gone = seq <= known.head and known.states[seq - 1] != "live"
-            require(not gone, f"{known.name}: job {seq} is {known.states[seq - 1]} and handed out")
+            require(seq not in asked.gone, f"{known.name}: job {seq} is gone and handed out")
             until = known.leases.get(seq, -1)
             require(until < now, f"{known.name}: job {seq} is held and handed out again")
             known.leases[seq] = now + known.config.lease_ms
