@@ -68,7 +68,7 @@ HISTORY_MUTANTS = (
         "idle topic closed below a ceiling on its way", "engine/ceilings.py",
         "        moves = topic.gated or topic.ceilings_moving\n",
         "        moves = topic.gated\n",
-        is_quick=False, area="whole", first="stalled",
+        is_quick=False, area="whole", first="idle",
         also=(("engine/ceilings.py", "    assert not topic.ceilings_moving\n", ""),),
     ),
     Mutant(
@@ -142,7 +142,7 @@ HISTORY_MUTANTS = (
         "account of an ephemeral topic before what is on its way", "engine/lifecycle.py",
         "        # What is on its way first: an account says what became of every seq that was "
         "acknowledged.\n        core.committer.sync()\n", "",
-        is_quick=False, area="whole", first="stalled",
+        is_quick=False, area="whole", first="gentle",
     ),
     Mutant(
         "what was staged beside a failure never answered", "engine/commit.py",

@@ -23,7 +23,6 @@ from topics.storage.frames import SECTOR
 from topics.storage.fs import File, Fs, Lock, opened
 from topics.testing.monitorstate import FileState, NameState
 
-
 ASIDE = "quarantine"
 
 

@@ -253,6 +253,9 @@ def cursor(world: World, draw: random.Random) -> None:
     seq = draw.randint(0, topic.head)
     hold = draw.choice((None, None, Hold(max_bytes=500), Hold(max_age_ms=1000)))
     given = Given(seq=seq, reset=True, hold=hold)
+    known = world.instance(name)
+    assert known is not None
+    known.is_held |= hold is not None
     world.ask(
         Asked("cursor", name, key=which, before=seq),
         lambda: world.engine.submit_put_cursor(name, which, given),
@@ -344,7 +347,7 @@ def fault(world: World, draw: random.Random) -> None:
     path = draw.choice(world.mood.paths)
     planned = Fault(
         operation,  # type: ignore[arg-type]
-        draw.randint(1, 4),
+        draw.randint(1, world.mood.nth_max),
         number,
         path_contains=path,
     )

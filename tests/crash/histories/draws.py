@@ -52,6 +52,8 @@ class Mood:
     # What the bad luck is like: what fails, where, and how.
     operations: tuple[str, ...]
     paths: tuple[str, ...]
+    # How many calls go well before the one that fails, at most.
+    nth_max: int
     bounds: dict[str, int] = field(default_factory=dict)
 
 
@@ -62,7 +64,7 @@ def mood_of(seed: int) -> Mood:
     if draw.random() < 0.5:
         mood.theme = draw.choice(sorted(THEMES))
         THEMES[mood.theme](mood, draw)
-    some = draw.sample(NAMES, draw.choice((1, 2, 5, 5)))
+    some = draw.sample(mood.names, min(draw.choice((1, 2, 5, 5)), len(mood.names)))
     mood.names = "".join(sorted({*some, *(name for edge in mood.edges for name in edge)}))
     return mood
 
@@ -100,6 +102,7 @@ def _mixture(draw: random.Random) -> Mood:
         threads=draw.choice((0.3, 5, 5, 15)),
         operations=("pread", "pread", "pread", "pwrite", "pwrite", "create", "open", "sync"),
         paths=(".seg", ".wal", ".snap", ""),
+        nth_max=4,
         bounds={
             "RECORDS_MAX": draw.choice((1, 3, 1000)),
             "ALLOWANCE_MIN": draw.choice((2, 4, 8)),
@@ -204,17 +207,37 @@ def _stalled(mood: Mood, draw: random.Random) -> None:
     mood.edges = draw.choice(([], mood.edges))
     _heavier(mood, 3, "time", "slices")
     _heavier(mood, 8, "stall")
-    if draw.random() < 0.5:
-        for kind in KINDS:
-            if kind not in ("append", "burst", "time", "stall", "restart", "quiesce", "delete"):
-                mood.weights[kind] = 0
+
+
+def _idle(mood: Mood, draw: random.Random) -> None:
+    """Nothing but writes, pauses and the end of machines, on a disk that hangs now and then."""
+    mood.edges, mood.queues = [], ""
+    mood.names = draw.choice(("a", "ab"))
+    mood.classes = draw.choice((("disk",), ("disk",), ("disk", "fsync")))
+    mood.capped, mood.expiring = draw.choice((0, 0, 0.5)), draw.choice((0, 0, 0.7))
+    mood.settings = msgspec.structs.replace(mood.settings, idle_close_ms=20, wal_shards=1)
+    mood.bounds.update(ALLOWANCE_MIN=2, BUSY_S=0)
+    mood.threads, mood.turns = draw.choice((0.5, 5)), draw.choice(((1, 2), (3, 6)))
+    mood.endings = draw.choice((("crash",), ("crash",), ("clean", "kill", "crash")))
+    mood.weights = {
+        "append": 8, "burst": 2, "time": 8, "stall": 5, "restart": 3, "quiesce": 1, "delete": 1,
+    }  # fmt: skip
+
+
+def _gentle(mood: Mood, draw: random.Random) -> None:
+    """Orderly stops, with a lot on its way."""
+    mood.endings = ("clean",)
+    mood.classes = draw.choice((("ephemeral",), ("ephemeral", "fsync"), ("fsync", "disk")))
+    mood.threads, mood.turns = draw.choice((0, 1)), (0, 1)
+    mood.capped = draw.choice((0, 0.3))
+    _heavier(mood, 3, "put", "burst", "restart", "delete", "claim", "ack")
 
 
 def _full(mood: Mood, draw: random.Random) -> None:
     """A disk that is full in the middle of a write, and has room again."""
     mood.operations, mood.paths = ("pwrite", "pwrite", "create", "allocate"), (".wal", ".wal", "")
     mood.sizes = draw.choice(((0, 700, 3000), (0, 5000)))
-    mood.threads = 15
+    mood.threads, mood.nth_max = 15, 1
     _heavier(mood, 3, "fault", "checkpoint", "restart")
 
 
@@ -225,12 +248,14 @@ def _reading(mood: Mood, draw: random.Random) -> None:
     )
     mood.operations, mood.paths = ("pread", "pread", "open"), (".seg", ".seg", "/cold/", ".cold")
     mood.capped, mood.sizes, mood.caps = 0.7, (0, 50, 400), (900, 3000)
+    # What looks at everything would meet the fault itself.
+    mood.looks, mood.nth_max = 0.02, 2
     _heavier(mood, 3, "fault", "checkpoint", "delete", "burst")
 
 
 THEMES: dict[str, Callable[[Mood, random.Random], None]] = {
     "tiers": _tiers, "chains": _chains, "failing": _failing, "stalled": _stalled, "full": _full,
-    "reading": _reading,
+    "reading": _reading, "idle": _idle, "gentle": _gentle,
 }  # fmt: skip
 
 

@@ -53,6 +53,7 @@ class Asked:
     # The last seq that was assigned when it was asked, and what was gone then.
     last_seq: int = 0
     gone: frozenset[int] = frozenset()
+    asked_ms: int = 0
     outcome: str = ""
 
     def removes(self, seq: int, tag: str | None) -> bool:
@@ -102,6 +103,8 @@ class Instance:
     # Whether anything may have happened to it since it was last seen.
     was_busy: bool = False
     was_ephemeral: bool = False
+    # Whether a reader may have held records that its hold has become too old for.
+    is_held: bool = False
     # Whether records may legally stand in it twice: a router began again in front of its place.
     may_repeat: bool = False
 
@@ -185,6 +188,9 @@ class Sight:
         if was == EVICTED and now == LIVE and self.loses:
             # Counted in `_came_back`.
             return any(c.discard == "old" for c in self.configs)
+        if was == EXPIRED and now == LIVE and self.ending == "crash":
+            # The end of the TTL was durable, that it had expired before was not.
+            return any(not c.ttl_ms for c in self.configs)
         if was == DELETED and now == LIVE and self.loses:
             # An acknowledged job is as durable as its class.
             return any(o.kind == "ack" and seq in o.seqs for o in known.removals)
@@ -217,7 +223,7 @@ class Sight:
         caps = [c for c in self.configs if c.cap_records or c.cap_bytes]
         makes_room = any(c.discard == "old" for c in caps)
         was_lowered = bool(caps) and len(set(self.configs)) > 1
-        if self.ending != "live" and not self.known.was_busy:
+        if self.ending != "live" and not self.known.was_busy and not self.known.is_held:
             return False
         return makes_room or was_lowered
 

@@ -55,11 +55,13 @@ def acknowledge(world: World, asked: Asked, result: Any) -> None:
         return
     if asked.kind == "append":
         written(world, known, asked, result)
-    known.is_new = False
-    world.epochs.add(known.epoch)
+    known.was_busy = True
     left_a_frame = (asked.kind == "delete" and result.deleted) or (
         asked.kind == "put" and asked.config not in (None, known.config)
     )
+    if left_a_frame or asked.kind in ("append", "put", "route", "cursor"):
+        known.is_new = False
+        world.epochs.add(known.epoch)
     if left_a_frame and not (asked.kind == "delete" and "memory" in known.classes()):
         # It was synced, and with it everything in front of it.
         known.durable_upto = max(known.durable_upto, asked.last_seq)
@@ -112,11 +114,13 @@ def key_stands(known: Instance, key: tuple[int, int, int]) -> bool:
 
 
 def claimed(world: World, known: Instance, asked: Asked, result: Any) -> None:
-    now = int(world.clock.monotonic_s() * 1000)
+    # A lease counts from when it was asked for, however late the answer is.
+    now = asked.asked_ms
+    lease_ms = min(config.lease_ms for config in known.configs())
     for claimed in result:
         for seq in claimed.seqs:
             require(seq not in asked.gone, f"{known.name}: job {seq} is gone and handed out")
             until = known.leases.get(seq, -1)
             require(until < now, f"{known.name}: job {seq} is held and handed out again")
-            known.leases[seq] = now + known.config.lease_ms
+            known.leases[seq] = now + lease_ms
             known.claimed.add(seq)

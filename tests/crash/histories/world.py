@@ -34,6 +34,7 @@ from topics.types import TopicConfig
 
 ROOT = "/data"
 TURNS = ("flush", "step", "poll", "forward", "maintain")
+ROUNDS_MAX = 60
 GRAVE: dict[Ending, int] = {"live": 0, "clean": 1, "kill": 2, "crash": 3}
 
 
@@ -254,11 +255,16 @@ class World:
 
     def quiesce(self) -> None:
         """Everything under way ends; nothing fails."""
-        for _ in range(3):
+        for turn in range(ROUNDS_MAX):
             self.late.drain()
             self.call(self.engine.sync)
-            if self.is_poisoned:
-                return
+            self.collect()
+            if self.is_poisoned or (turn > 1 and not self.open_asks):
+                break
+            # What a delete by tag needs may have to be looked up first.
+            self.call(lambda: self.engine.maintain(0))
+        if self.is_poisoned:
+            return
         self.collect()
         if not self.is_faulty:
             for asked in self.open_asks:
@@ -280,6 +286,7 @@ class World:
     def ask(self, asked: Asked, submit: Callable[[], Any]) -> Any:
         """Submits something; `submit` returns its ticket, alone or last in a tuple."""
         before = self.instance(asked.topic)
+        asked.asked_ms = int(self.clock.monotonic_s() * 1000)
         if before is not None:
             asked.last_seq = self.engine.core.by_name[asked.topic].next_seq - 1
         answer = self.call(submit)
