@@ -27,7 +27,7 @@ PIECES = (
     (deleting, "AT_ONCE_PIECES", 1), (deleting, "STRETCH_BITS", 2), (deletes, "PIECE_COST", 2),
     (deletes, "PACKED_MIN", 4), (deletes, "PACKED_PIECE", 2), (tags, "FRESH_PIECE", 2),
     (tags, "SORTED_PIECE", 2), (tags, "SEQS_PIECE", 3), (tags, "CHECKED_PIECE", 2),
-    (tags, "WEEDED_PIECE", 2), (core, "TIDY_AT_ONCE_PIECES", 1),
+    (core, "TIDY_AT_ONCE_PIECES", 1),
 )  # fmt: skip
 MATCHES = ("x", ["tag", "Glob", "k*"], ["tag", "Glob", "*"], ["tag", "Eq", "k1"])
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from typing import Any
 
 import pytest
 
 from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, Run, deterministic
 from tests.crash.test_io_errors import workload
-from tests.support.engines import PATH, World
+from tests.support.engines import PATH, World, values
 from topics.engine.engine import Engine
+from topics.engine.topic import JOIN_BYTES_MAX
+from topics.engine.write import request_of
 from topics.errors import CorruptData, OutcomeUnknown, Poisoned, StorageError
 from topics.settings import Settings
-from topics.storage import frames
+from topics.storage import columns, frames
 from topics.testing import FakeClock, FakeDisk, Fault, FaultFs
 from topics.testing.modelcheck import look, require
 
@@ -124,3 +127,58 @@ def contents(engine: Engine, name: str, run: Run) -> dict[int, dict[str, Any]]:
         if topic is not None and seen.state["epoch"] == topic.epoch:
             require(record == topic.entries[seq - 1].content(seq), f"{name}: {seq} reads {record}")
     return seen.records
+
+
+def test_a_router_whose_read_failed_goes_on_and_so_do_the_others() -> None:
+    """One failed read neither stops its router nor takes the turn of another one."""
+    clock, fs = FakeClock(), FaultFs(FakeDisk())
+    settings = Settings(threads=False)
+    with Engine.open(PATH, clock=clock, fs=fs, settings=settings) as engine:
+        for name in "ac":
+            engine.put_topic(name, {"durability": "fsync"})
+            engine.append(name, [{"data": name}])
+        engine.checkpoint()
+    with Engine.open(PATH, clock=clock, fs=fs, settings=settings) as engine:
+        engine.submit_router("a->b", {"source": "a", "dest": "b", "from_seq": 0})
+        engine.submit_router("c->d", {"source": "c", "dest": "d", "from_seq": 0})
+        engine.sync()
+        fs.fault = Fault("pread", path_contains=".seg")
+        with pytest.raises(StorageError):
+            engine.forward()
+        assert [values(engine.diff(name)) for name in "bd"] == [[], ["c"]]
+        assert engine.router("a->b").blocked
+        clock.advance(2000)
+        engine.forward()
+        assert values(engine.diff("b")) == ["a"]
+        assert not engine.router("a->b").blocked
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_step_of_a_router_that_can_not_be_put_together_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """It is made later, as a whole: nothing is passed over and nothing is copied twice."""
+    world = World()
+    engine = world.engine
+    engine.put_topic("a", {"durability": "ephemeral"})
+    engine.put_router("a->b", {"source": "a", "dest": "b"})
+    # Each of them is a piece of its own.
+    large = ["x" * JOIN_BYTES_MAX, "y" * JOIN_BYTES_MAX]
+    for value in large:
+        engine.submit_append("a", request_of([{"data": value}]))
+    calls = itertools.count(1)
+    encode = columns.encode
+
+    def fails(*given: Any, **named: Any) -> Any:
+        return exhausted() if next(calls) == nth else encode(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(columns, "encode", fails)
+        with pytest.raises(MemoryError):
+            engine.forward()
+    world.clock.advance(2000)
+    while engine.forward():
+        pass
+    assert values(engine.diff("b")) == large
+    world.restart("kill")
+    assert values(world.engine.diff("b")) == large

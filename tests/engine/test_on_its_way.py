@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
-from tests.support.engines import World
+from tests.support.engines import PATH, Ending, World
+from tests.support.late import hold_syncs
 from topics.engine.checkpoint import take
+from topics.engine.commit import Ticket
+from topics.engine.engine import Engine
 from topics.engine.queue_values import Claimant
 from topics.engine.syncing import Syncer
 from topics.engine.write import request_of
+from topics.errors import DiskFull
 from topics.storage.wal import Shard
+from topics.testing import Fault, FaultFs
 
 
 class Lazy(Syncer):
@@ -147,3 +154,100 @@ def test_a_lease_on_its_way_during_a_checkpoint_is_kept(world: World) -> None:
         4: "c",
     }
     assert queue.tries == {}
+
+
+@pytest.mark.parametrize("how", ["kill", "crash"])
+def test_a_claim_behind_a_config_on_its_way_is_as_durable_as_that_wants(
+    world: World, how: Ending
+) -> None:
+    """Its lease lasts as long as its answer says, and nobody else gets the job meanwhile."""
+    config = {"type": "queue", "durability": "fsync", "lease_ms": 1000}
+    engine = world.engine
+    engine.put_topic("q", config)
+    world.fill("q", 2)
+    delay_syncs(world)
+    engine.submit_put("q", config | {"leases_durable": True, "lease_ms": 9000})
+    claim = engine.submit_claims("q", [Claimant("a")])
+    engine.flush()
+    assert not claim.done
+    sync_again(world)
+    [claimed] = claim.result
+    engine = world.restart(how)
+    left_ms = claimed.deadline - world.clock.wall_ms()
+    world.clock.advance(left_ms)
+    assert engine.claim("q", "b", 9).seqs == [2]
+    world.clock.advance(1)
+    assert engine.claim("q", "b", 9).seqs == claimed.seqs == [1]
+
+
+def deleting(engine: Engine, what: str) -> list[Ticket]:
+    """Deletes a router and, before that, what takes it along: the ticket of the last one last."""
+    tickets = []
+    if what in ("topic", "source", "dest"):
+        name = {"topic": "t", "source": "s", "dest": "d"}[what]
+        tickets.append(engine.submit_drop(name, if_empty=False)[1])
+    if what == "topic":
+        tickets.append(engine.submit_drop("t", if_empty=False)[1])
+    elif what == "router":
+        tickets.extend(engine.submit_unroute("r")[1] for _ in range(2))
+    else:
+        tickets.append(engine.submit_unroute("r")[1])
+    return tickets
+
+
+@pytest.mark.parametrize("what", ["topic", "router", "source", "dest"])
+def test_who_asks_for_what_is_on_its_way_out_waits_for_its_end(world: World, what: str) -> None:
+    """That it is not there is said when no crash brings it back: the second time as the first."""
+    engine = world.engine
+    engine.put_router("r", {"source": "s", "dest": "d"})
+    syncer = hold_syncs(engine)
+    tickets = deleting(engine, what)
+    engine.flush()
+    assert [ticket.done for ticket in tickets] == [False, False]
+    syncer.release()
+    engine.poll()
+    assert [ticket.error for ticket in tickets if ticket.done] == [None, None]
+    assert all(ticket.done for ticket in deleting(engine, what))
+    engine = world.restart("crash")
+    there = engine.core.by_name if what == "topic" else engine.core.routers.by_name
+    assert ("t" if what == "topic" else "r") not in there
+
+
+def test_a_router_whose_end_was_refused_can_be_deleted_again(world: World) -> None:
+    """A full disk keeps it; the second one is told so as well."""
+    world.end("clean")
+    fs = FaultFs(world.disk)
+    with Engine.open(PATH, clock=world.clock, fs=fs, settings=world.settings) as engine:
+        engine.put_router("r", {"source": "s", "dest": "d"})
+        fs.fault = Fault("pwrite", errno=errno.ENOSPC, path_contains=".wal")
+        first = engine.submit_unroute("r")[1]
+        was_there, second = engine.submit_unroute("r")
+        assert isinstance(first.error, DiskFull)
+        assert was_there
+        engine.sync()
+        assert second.done
+        assert second.error is None
+        assert engine.core.routers.by_name == {}
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_name_that_was_given_up_twice_is_free(between: int) -> None:
+    """Whichever of the two ends reached the disk, and in whichever shards they stand."""
+    world = World(wal_shards=2)
+    engine = world.engine
+    for number in range(between):
+        engine.put_topic(f"x{number}", {"durability": "fsync"})
+    engine.put_topic("a", {"durability": "fsync"})
+    syncer = hold_syncs(engine)
+    old = engine.core.by_name["a"]
+    engine.submit_drop("a", if_empty=False)
+    _, _, made = engine.submit_put("a", {"durability": "fsync"})
+    engine.flush()
+    _, gone = engine.submit_drop("a", if_empty=False)
+    syncer.release(1 - engine.core.committer.lane_of(old).shard.index)
+    engine.poll()
+    assert made.done
+    assert gone.done
+    for _ in range(2):
+        engine = world.restart("crash")
+        assert "a" not in engine.list_topics()

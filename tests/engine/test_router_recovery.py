@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained, values
 from tests.support.late import hold_syncs
+from topics.engine import routing
 from topics.engine.engine import Engine
 from topics.engine.write import request_of
 from topics.errors import RouterNotFound
@@ -232,6 +233,28 @@ def test_a_router_that_was_acknowledged_has_its_source(world: World) -> None:
     assert ticket.done
     engine = world.restart("crash")
     assert engine.router("r").source.name == "s"
+
+
+def test_an_id_that_the_log_names_is_given_to_no_other_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A router without its source is nobody's, however many starts later."""
+    world = World(wal_shards=2)
+    engine = world.engine
+    engine.put_topic("d", {"durability": "fsync"})
+    syncer = hold_syncs(engine)
+    shard = engine.core.committer.lane_of(engine.core.by_name["d"]).shard.index
+    # Two writes that reach the disk in the other order.
+    monkeypatch.setattr(routing, "_lasting", lambda _core, source: source)
+    engine.submit_router("r", {"source": "s", "dest": "d"})
+    engine.flush()
+    syncer.release(shard)
+    engine = world.restart("crash")
+    assert engine.list_topics() == ["d"]
+    engine.put_topic("s", {"durability": "fsync"})
+    for _ in range(2):
+        engine = world.restart()
+        assert engine.core.routers.by_name == {}
 
 
 def test_a_repeated_put_is_answered_no_earlier_than_the_first(world: World) -> None:

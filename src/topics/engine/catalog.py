@@ -9,6 +9,7 @@ import msgspec
 from topics.engine import cursors, lease_frames, promotion, retention
 from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
+from topics.engine.leaving import Name
 from topics.engine.replay_frames import ConfigureFrame, CreateFrame
 from topics.engine.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
@@ -143,7 +144,7 @@ def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
     topic = core.by_name.get(check_name(name))
     ticket = Ticket()
     if topic is None:
-        ticket.resolve(None)
+        core.leaving.answer(core.committer, ("topic", name), ticket)
         return False, ticket
     core.expire(topic)
     if if_empty and (topic.live_count or topic.next_seq > topic.head + 1):
@@ -151,7 +152,14 @@ def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
             f'topic "{name}" has {topic.live_count} records; nothing was deleted',
             topic=name, count=topic.live_count,
         )  # fmt: skip
-    core.committer.stage(Op(topic, frames.DROP, nothing, gated=True, ticket=ticket))
+    names: list[Name] = [("topic", name)]
+    names.extend(("router", router.name) for router in core.routers.touching(topic))
+    core.leaving.begin(ticket, topic, names)
+
+    def end() -> None:
+        core.leaving.end(ticket)
+
+    core.committer.stage(Op(topic, frames.DROP, end, gated=True, ticket=ticket, undo=end))
     # At once, because there is no way back from `leave` when the disk turns out to be full.
     core.committer.flush()
     if ticket.error is None:

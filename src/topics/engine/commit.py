@@ -127,6 +127,8 @@ class Committer:
         self.lanes = [Lane(shard) for shard in shards]
         self._syncer = syncer
         self.poison: Poisoned | None = None
+        # Nobody waits for what a start decides: until it is ready, a group without room raises.
+        self.is_starting = True
         # Told once, before anybody else is: it leaves the note for the next start.
         self.on_poison: Callable[[Poisoned], None] = _unheard
         # Topics whose first operation here is applied in pieces, with what waits behind it.
@@ -134,8 +136,7 @@ class Committer:
         # What answering raised: the others are answered first.
         self._untold: list[Exception] = []
         # How long the log took for what is being applied now: its write, and its sync if it waited.
-        self.write_s = 0.0
-        self.sync_s = 0.0
+        self.write_s = self.sync_s = 0.0
 
     def lane_of(self, topic: Topic) -> Lane:
         return self.lanes[topic.id % len(self.lanes)]
@@ -242,6 +243,8 @@ class Committer:
                 op.topic.gated -= 1
             op.undo()
         self._fail(ops, error)
+        if self.is_starting:
+            raise error
 
     # -- applying ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from topics.engine import retention
 from topics.engine.background import Jobs, ThreadJobs
 from topics.engine.block import Block
 from topics.engine.commit import Committer, Op
+from topics.engine.leaving import Leaving
 from topics.engine.names import Names
 from topics.engine.routers import Routers
 from topics.engine.segments import ColdMiss, Segments
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from topics.engine.deleting import Deletion
     from topics.engine.promotion import Promotion
 
-TIDY_AT_ONCE_PIECES = 16
+TIDY_AT_ONCE_PIECES = 4
 # Frames that belong to no topic are written under this one.
 SYSTEM = Topic(0, "", 0, TopicConfig())
 
@@ -59,6 +60,7 @@ class Core:
         self.names = Names(self.by_name)
         self.by_id: dict[int, Topic] = {}
         self.routers = Routers()
+        self.leaving = Leaving()
         self.next_topic_id = 1
         self.next_epoch = 1
         self.next_segment = 1

@@ -22,7 +22,7 @@ from topics.engine.router_frames import MapFrame, Place
 from topics.engine.routers import Router, Source
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
-from topics.errors import RecordTooLarge, Throttled, TopicFull
+from topics.errors import RecordTooLarge, Throttled, TopicFull, TopicsError
 from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.types import LIVE, SOURCE_TRIM
@@ -35,28 +35,30 @@ BACKOFF_MIN_S, BACKOFF_MAX_S = 0.01, 1.0
 def forward(core: Core) -> bool:
     """Forwards a bounded piece for each router that has one; True when there is more at once.
 
-    Raises ColdMiss, after the others had their turn, for a router whose records are out of reach.
+    Raises, after the others had their turn, what kept a router from its own: ColdMiss when its
+    records are out of reach. Whatever it was, the router is tried again.
     """
     routers = core.routers
     more = False
-    missed: ColdMiss | None = None
+    failure: Exception | None = None
     for topic_id in list(routers.dirty):
         source, topic = routers.sources.get(topic_id), core.by_id.get(topic_id)
         del routers.dirty[topic_id]
         if source is None or topic is None:
             continue
-        core.expire(topic)
-        upto = _durable_upto(core, topic, source)
         for router in list(source.routers):
             try:
-                more = _forward_one(core, router, upto) or more
+                more = _forward_one(core, source, router) or more
             except ColdMiss as miss:
-                missed = miss
+                failure = failure or miss
+            except Exception as error:
+                _hold_back(core, router, error)
+                failure = error
         if any(router.ahead.cursor < topic.head for router in source.routers):
             routers.dirty[topic_id] = None
     core.committer.flush()
-    if missed is not None:
-        raise missed
+    if failure is not None:
+        raise failure
     return more
 
 
@@ -73,13 +75,14 @@ def _durable_upto(core: Core, topic: Topic, source: Source) -> int:
     return min(source.durable_head, topic.head)
 
 
-def _forward_one(core: Core, router: Router, upto: int) -> bool:
+def _forward_one(core: Core, source: Source, router: Router) -> bool:
     """Forwards a piece for one router; True when there may be more at once."""
     dest = router.dest
-    now_s = core.clock.monotonic_s()
-    if router.ahead.cursor >= upto or now_s < router.retry_s:
+    if core.clock.monotonic_s() < router.retry_s:
         return False
-    if router.ahead.step - router.place.step >= MOVING_MAX:
+    core.expire(router.source)
+    upto = _durable_upto(core, router.source, source)
+    if router.ahead.cursor >= upto or router.ahead.step - router.place.step >= MOVING_MAX:
         return False
     is_resident = dest.durability == "ephemeral"
     if dest.durability != dest.config.durability or (is_resident and dest.gated):
@@ -93,8 +96,7 @@ def _forward_one(core: Core, router: Router, upto: int) -> bool:
     except (Throttled, TopicFull, RecordTooLarge) as error:
         # A record that can never fit holds the router back like any other: passing over it would
         # be a silent loss. It goes on when the cap or the record changes.
-        router.blocked = error.code
-        _back_off(core, router)
+        _hold_back(core, router, error)
         return False
     router.backoff_s, router.blocked = 0.0, ""
     if found.cursor == router.ahead.cursor:
@@ -102,6 +104,11 @@ def _forward_one(core: Core, router: Router, upto: int) -> bool:
         return router.looked_upto < min(router.look_upto, dest.head)
     _stage(core, router, found, ts)
     return router.ahead.cursor < upto
+
+
+def _hold_back(core: Core, router: Router, error: Exception) -> None:
+    router.blocked = error.code if isinstance(error, TopicsError) else TopicsError.code
+    _back_off(core, router)
 
 
 def _back_off(core: Core, router: Router) -> None:
@@ -112,20 +119,25 @@ def _back_off(core: Core, router: Router) -> None:
 def _stage(core: Core, router: Router, found: Plan, ts: int) -> None:
     source, dest = router.source, router.dest
     before, first = router.ahead, dest.next_seq
-    router.ahead = Place(found.cursor, before.forwarded_total + found.copied, before.step + 1)
+    is_resident = dest.durability == "ephemeral"
+    is_logged = not is_resident and not _is_derivable(core, source, found)
+    is_derived = not is_resident and not is_logged
+    place = Place(found.cursor, before.forwarded_total + found.copied, before.step + 1)
+    # Whatever can fail comes before the first trace of the step: half of one would be copied again
+    # or passed over.
+    step = MapOp(core, router, place, found if is_derived else None, ts)
+    pieces = found.pieces if is_logged else []
+    copied = [CopyOp(core, dest, count, columns, ts) for count, columns in pieces]
+    router.ahead = place
     if router.known and found.cursor >= router.known_upto:
         router.known = set()
     _note_hops(core, router, found, first)
-    is_resident = dest.durability == "ephemeral"
-    is_logged = not is_resident and not _is_derivable(core, source, found)
     if is_resident:
         dest.last_ts = ts
         put_pieces(core, dest, first, found.pieces)
-    elif is_logged:
-        for count, columns in found.pieces:
-            CopyOp(core, dest, count, columns, ts).stage()
-    is_derived = not is_resident and not is_logged
-    MapOp(core, router, before, found if is_derived else None, ts).stage()
+    for copy in copied:
+        copy.stage()
+    step.stage()
 
 
 def _is_derivable(core: Core, source: Topic, found: Plan) -> bool:
@@ -145,17 +157,18 @@ class CopyOp(Frame):
         self._piece = columns
         self._count = count
         self._size = 0 if columns is None else len(columns.payload)
-        self._last_ts_before = dest.last_ts
-        self.first = dest.next_seq
         self.ts = ts
         if columns is None:
-            self.floor, self.flags = self.first + count - 1, SOURCE_TRIM
+            self.flags = SOURCE_TRIM
         else:
             self.count = count
             self.flags, self.cols = columns_codec.encode(columns, times=False)
             self.payload = bytes(columns.payload)
 
     def stage(self) -> None:
+        self.first, self._last_ts_before = self.topic.next_seq, self.topic.last_ts
+        if self._piece is None:
+            self.floor = self.first + self._count - 1
         self.gated = append.assign(self._core, self.topic, self._count, self._size, self.ts)
         self._core.committer.stage(self)
 
@@ -174,16 +187,14 @@ class MapOp(Frame):
     __slots__ = ("_before", "_core", "_last_ts_before", "_place", "_plan", "_router")
 
     def __init__(
-        self, core: Core, router: Router, before: Place, found: Plan | None, ts: int
+        self, core: Core, router: Router, place: Place, found: Plan | None, ts: int
     ) -> None:
         super().__init__(router.dest, frames.MAP, False, None)
         self._core = core
         self._router = router
-        self._before = before
-        self._place = router.ahead
+        self._before = router.ahead
+        self._place = place
         self._plan = found
-        self._last_ts_before = router.dest.last_ts
-        self.first = router.dest.next_seq
         self.ts = ts
         source, options = router.source, router.options
         self.payload = router_frames.encode(
@@ -196,6 +207,7 @@ class MapOp(Frame):
         )  # fmt: skip
 
     def stage(self) -> None:
+        self.first, self._last_ts_before = self.topic.next_seq, self.topic.last_ts
         found = self._plan
         if found is not None and found.count:
             self.gated = append.assign(self._core, self.topic, found.count, found.size, self.ts)

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from topics.engine import origins, rederive
+from topics.engine import origins, rederive, router_frames
 from topics.engine.commit import Committer, Op
 from topics.engine.core import SYSTEM, Core, nothing
 from topics.engine.inventory import clear_away, load_snapshot
@@ -36,11 +36,14 @@ from topics.storage.frames import Groups, Mark
 from topics.storage.fs import opened
 from topics.storage.marks import Known, Vouch
 from topics.storage.prefetch import Prefetch
-from topics.storage.wal import Shard, WalStats, new_file_id, open_shards
+from topics.storage.wal import Shard, WalStats, new_file_id, open_shards, start_bytes
 from topics.storage.wal_reader import Timeline
 from topics.types import CRASH, RESTART
 
 EPOCH_JUMP = 1 << 20
+# Frames that say what a start decided of one topic, at most: of an ephemeral one a new epoch, a
+# floor and a hole, of others one of these after a machine crash.
+NOTES = {"fsync": 0, "ephemeral": 3}
 # Leases that one generation can give a number to.
 LEASE_BITS = 40
 
@@ -207,7 +210,7 @@ class Recovery:
         ]
         for shard in shards:
             shard.is_routed = self._is_routed or bool(core.routers.recovered)
-        open_shards(shards, settings.wal_file_bytes)
+        open_shards(shards, settings.wal_file_bytes, self._bytes_min())
         for shard in shards:
             self._opened.callback(shard.close)
         syncer = (
@@ -219,15 +222,32 @@ class Recovery:
         core.syncer = syncer
         core.committer = Committer(shards, syncer)
 
+    def _bytes_min(self) -> int:
+        """How large the first file of each shard has to be for all that this start writes to it."""
+        needed = [0] * self.core.settings.wal_shards
+        overhead = frames.GROUP.size + frames.ENTRY.size
+        for tail in self._unsynced():
+            for row in tail.groups.frames[tail.first :][["topic", "cols", "size"]].tolist():
+                needed[row[0] % len(needed)] += frames.padded(overhead + row[1] + row[2])
+        for topic in self.core.by_id.values():
+            count = NOTES.get(topic.config.durability, int(self._lost_possible))
+            needed[topic.id % len(needed)] += count * frames.ENTRY.size
+        for router in self.core.routers.recovered.values():
+            size = len(router_frames.encode(router)) + frames.ENTRY.size
+            needed[router.dest_id % len(needed)] += size
+        return start_bytes(max(needed))
+
+    def _unsynced(self) -> list[Tail]:
+        """What is older than the last session that became ready was copied by that one."""
+        session = self.replay.recovered_generation
+        return [tail for tail in self._tails if tail.generation >= session]
+
     def _copy_tails(self) -> None:
         """Copies what may not be durable, byte for byte, into files that we sync ourselves.
 
-        After a failed sync the page cache can show bytes the disk does not have. What is older than
-        the last session that became ready was copied by that one, and changed by it since.
+        After a failed sync the page cache can show bytes the disk does not have.
         """
-        for tail in self._tails:
-            if tail.generation < self.replay.recovered_generation:
-                continue
+        for tail in self._unsynced():
             groups = tail.groups
             table = groups.frames
             for index in range(tail.first, len(table)):
@@ -295,6 +315,7 @@ class Recovery:
         committer.sync()
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))
         committer.sync()
+        committer.is_starting = False
         self.core.marks.is_ready = True
         # One slot after the other: whichever is damaged later, the other one says so too.
         for _ in range(2):

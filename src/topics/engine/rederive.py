@@ -254,6 +254,9 @@ def define(core: Core, frame: RouterFrame) -> None:
     """Folds a definition, from the log or from a snapshot."""
     routers = core.routers
     routers.next_id = max(routers.next_id, frame.id + 1)
+    # A topic that is not there any more, or never was, leaves its id to nobody: the next start
+    # would take what was forwarded from it for another one's.
+    core.next_topic_id = max(core.next_topic_id, frame.source_id + 1)
     known = routers.recovered.setdefault(frame.id, frame)
     if frame.version > known.version:
         known.version, known.options = frame.version, frame.options

@@ -57,7 +57,9 @@ class Replay:
         self.routed: set[int] = set()
         # A topic that was dropped stays so when the frame of its creation comes by again.
         self.dropped: set[int] = set()
-        # Topics whose name a younger one has: gone, but what was made from them may not be.
+        # By name the youngest that ever had it, gone or not.
+        self.youngest: dict[str, int] = {}
+        # Topics whose name a younger one has or had: gone, but what was made from them may not be.
         self.succeeded: set[int] = set()
         # Ephemeral topics of the snapshot with frames from before they became so, which have no
         # beginning: by id, where those skip to.
@@ -225,17 +227,20 @@ class Replay:
         self.name(Topic(topic_id, frame.name, frame.epoch, frame.config))
 
     def name(self, topic: Topic) -> None:
-        """Enters a topic under its name, unless a younger one has that.
+        """Enters a topic under its name, unless a younger one has that, or had it.
 
         Shards are replayed one after the other, and the drop of the older one may come later or be
         in another shard's lost end. Until all of the log has been read it keeps taking its frames:
         a topic is known by its id, and others may have copies of its records.
         """
         core = self.core
+        youngest = max(topic.id, self.youngest.get(topic.name, 0))
+        self.youngest[topic.name] = youngest
         other = core.by_name.get(topic.name)
         if other is not None and other is not topic:
             self.succeeded.add(min(other.id, topic.id))
-        if other is not None and other.id > topic.id:
+        if topic.id < youngest:
+            self.succeeded.add(topic.id)
             core.by_id[topic.id] = topic
         else:
             core.enter(topic)

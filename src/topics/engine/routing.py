@@ -10,6 +10,7 @@ from topics.engine import catalog, router_frames
 from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
 from topics.engine.deletes import parse_match
+from topics.engine.leaving import Name
 from topics.engine.router_frames import Guarantee, Place, RouterOptions
 from topics.engine.routers import Router, check_router_name
 from topics.engine.topic import Topic
@@ -186,15 +187,28 @@ def _log(
 def remove(core: Core, name: str) -> tuple[bool, Ticket]:
     """Stops forwarding at once; copies that were made stay. (whether there was one, ticket)"""
     ticket = Ticket()
-    router = core.routers.by_name.get(check_router_name(name))
+    key: Name = ("router", check_router_name(name))
+    if key in core.leaving:
+        # A full disk may refuse its end even now.
+        core.committer.flush()
+    router = core.routers.by_name.get(name)
     if router is None:
-        ticket.resolve(None)
+        core.leaving.answer(core.committer, key, ticket)
         return False, ticket
+
+    def apply() -> None:
+        core.leaving.end(ticket)
+        core.routers.forget(router)
+
+    def undo() -> None:
+        core.leaving.end(ticket)
+        core.routers.enter(router)
+
     core.routers.leave(router)
+    core.leaving.begin(ticket, router.dest, [key])
     core.committer.stage(
         Op(
-            router.dest, frames.UNROUTE, lambda: core.routers.forget(router), gated=True,
-            ticket=ticket, undo=lambda: core.routers.enter(router),
+            router.dest, frames.UNROUTE, apply, gated=True, ticket=ticket, undo=undo,
             payload=router_frames.encode(router.id),
         )
     )  # fmt: skip

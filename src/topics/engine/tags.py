@@ -22,8 +22,8 @@ Match = tuple[str, bool]
 
 # New keys that are looked through in one piece, sorted ones, and seqs.
 FRESH_PIECE, SORTED_PIECE, SEQS_PIECE = 4096, 256, 2048
-# Seqs of one tag, and tags, that are checked one by one in a piece.
-CHECKED_PIECE, WEEDED_PIECE = 512, 128
+# Seqs that are checked one by one in a piece; a tag costs as much as four.
+CHECKED_PIECE = 512
 
 
 class TagIndex:
@@ -132,11 +132,15 @@ class TagIndex:
 
     def weed(self, tags: list[str], is_live: Callable[[int], bool]) -> Iterator[None]:
         """Drops the entries of some tags that are gone."""
-        for step, tag in enumerate(tags):
-            if step % WEEDED_PIECE == 0:
+        checked = CHECKED_PIECE
+        for tag in tags:
+            if checked >= CHECKED_PIECE:
+                checked = 0
                 yield
             held = self._seqs.get(tag, NONE_LEFT)
+            checked += 4
             if not isinstance(held, int):
+                checked += len(held)
                 yield from self._weed(tag, held, is_live)
             elif held != NONE_LEFT and not is_live(held):
                 self.forget(tag, [])

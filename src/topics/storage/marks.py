@@ -82,9 +82,6 @@ class Known:
         """A generation that was never ready is begun again."""
         return self.generation + 1 if self.is_ready or not self.generation else self.generation
 
-    def shards_of(self, generation: int) -> int:
-        return 1 + max((s for g, s in self.lines if g == generation), default=-1)
-
     def require_undoubted(self, boot_id: str) -> None:
         """A slot may be torn by a crash of the machine; otherwise raises CorruptData."""
         crashed = boot_id in ("unknown", "") or boot_id != self.boot_id
@@ -190,26 +187,29 @@ def read(fs: Fs, root: str) -> Known:
     if front is None or back is None:
         known.damage.append("one copy of its head is damaged")
     slots_at = SECTOR + padded(len(known.lines) * ROW.size)
+    found = []
     for shard in range(known.shards):
-        _read_slots(raw, slots_at + 2 * shard * SECTOR, file_id, (known.generation, shard), known)
-    # A slot that can not be read may have said so: then nothing of the generation is given up.
-    known.is_ready = known.is_ready or bool(known.doubtful)
+        at, key = slots_at + 2 * shard * SECTOR, (known.generation, shard)
+        found += _read_slots(raw, at, file_id, key, known)
+    # Readiness is synced into one slot of each pair, then into the other: any slot that is left
+    # knows. Without any, nothing of the generation is given up.
+    known.is_ready = any(slot.is_ready for slot in found) or not found
     return known
 
 
-def _read_slots(raw: bytes, at: int, file_id: int, key: Key, known: Known) -> None:
+def _read_slots(raw: bytes, at: int, file_id: int, key: Key, known: Known) -> list[Slot]:
     found = []
     for place in range(2):
         slot = decode_slot(raw[at + place * SECTOR : at + (place + 1) * SECTOR])
         if slot and (slot.file_id, slot.key, slot.count % 2) == (file_id, key, place):
             found.append(slot)
-    # Counts of the two follow each other: one that is older was put back by somebody.
+    # Counts of the two follow each other, unless a crash of the machine took one of them back.
     if len(found) < 2 or abs(found[0].count - found[1].count) != 1:
         known.damage.append(f"a slot of shard {key[1]} is damaged")
         known.doubtful.add(key)
     newest = max(found, key=lambda slot: slot.count, default=None)
     known.lines[key] = ANYTHING if newest is None else newest.vouch
-    known.is_ready = known.is_ready or (newest is not None and newest.is_ready)
+    return found
 
 
 class Marks:

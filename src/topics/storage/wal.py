@@ -255,9 +255,14 @@ class Shard:
                 raise self._failed(error) from error
             # The reserve lets deletes and other small control frames commit on a full disk. What
             # is kept of it is given back by the next start, which makes a small file of it.
-            kept = START_BYTES if self.current.capacity >= 4 * START_BYTES else 0
-            if not (may_use_reserve and length <= left - kept):
+            if not (may_use_reserve and length <= left - self._kept_bytes):
                 raise self._not_begun(error) from error
+
+    @property
+    def _kept_bytes(self) -> int:
+        kept = max(self.settings.wal_reserve_bytes // 4, START_BYTES)
+        kept = min(kept, self.current.capacity // 4)
+        return kept if kept >= START_BYTES else 0
 
     def rotate(self) -> None:
         """Goes on in a new file; raises DiskFull or Poisoned with the log as it was."""
@@ -340,7 +345,17 @@ class Shard:
             wal_file.file.close()
 
 
-def open_shards(shards: list[Shard], capacity: int) -> None:
+def start_bytes(needed: int) -> int:
+    """How large the first file of a shard is at least when a start writes so much to it.
+
+    A quarter of it may be kept for the next one.
+    """
+    if needed <= START_BYTES // 2:
+        return START_BYTES
+    return frames.padded((needed + START_BYTES) * 4 // 3)
+
+
+def open_shards(shards: list[Shard], capacity: int, capacity_min: int) -> None:
     """Makes the first file of each shard, smaller ones on a disk without room for whole ones.
 
     Then deletes can be written, and the next write that needs a whole file asks for it again.
@@ -359,6 +374,6 @@ def open_shards(shards: list[Shard], capacity: int) -> None:
                     other.fs.unlink(other.current.path)
             opened.clear()
             is_full = isinstance(error, OSError) and error.errno in FULL
-            if not is_full or capacity <= START_BYTES:
+            if not is_full or capacity <= capacity_min:
                 raise
-            capacity = max(capacity // 4, START_BYTES)
+            capacity = max(capacity // 4, capacity_min)
