@@ -6,25 +6,8 @@ product moved on and the bug has to be planted anew.
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
-from pathlib import Path
-
-SOURCE = Path(__file__).parents[2] / "src"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    file: str
-    old: str
-    new: str
-    is_quick: bool = True
-    # The part of the suites that has to find it.
-    area: str = "log"
-    # The workflow that is most about it.
-    first: str = ""
-
+from tests.crash.history_mutants import HISTORY_MUTANTS
+from tests.crash.mutant import Mutant
 
 MUTANTS = (
     Mutant(
@@ -297,20 +280,8 @@ MUTANTS = (
         "        return router.ahead.cursor >= router.known_upto\n",
         area="chain",
     ),
+    *HISTORY_MUTANTS,
 )  # fmt: skip
-
-
-def plant(mutant: Mutant | None, into: Path) -> None:
-    """A copy of the product below `into`, with the bug in it."""
-    shutil.copytree(SOURCE, into, ignore=shutil.ignore_patterns("__pycache__"))
-    if mutant is None:
-        return
-    path = into / "topics" / mutant.file
-    text = path.read_text()
-    assert text.count(mutant.old) == 1, (
-        f"{mutant.name}: {text.count(mutant.old)} places to plant it"
-    )
-    path.write_text(text.replace(mutant.old, mutant.new))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ was. FIRST is the workflow to begin with.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 
 from tests.crash.harness import Sweep, deterministic
+from tests.crash.histories.draws import mood_of
+from tests.crash.histories.history import failure as whole_failure
 from tests.crash.queue_histories import random_history
 from tests.crash.queue_sweep import QueueSweep
 from tests.crash.router_harness import RouterSweep
@@ -100,8 +103,22 @@ def search_chains(seconds: float, _first: str) -> str | None:
     return None
 
 
+def search_wholes(seconds: float, first: str) -> str | None:
+    """Histories of the theme `first`, or of any."""
+    stop = time.monotonic() + seconds
+    for seed in itertools.count():
+        if time.monotonic() > stop:
+            break
+        if not first or mood_of(seed).theme == first:
+            broken = whole_failure(seed)
+            if broken is not None:
+                return f"seed {seed}: {type(broken).__name__}: {broken}"
+    return None
+
+
 SEARCHES = {
     "log": search, "queue": search_queues, "router": search_routers, "chain": search_chains,
+    "whole": search_wholes,
 }  # fmt: skip
 
 if __name__ == "__main__":

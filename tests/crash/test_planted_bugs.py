@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.mutants import MUTANTS, Mutant, plant
+from tests.crash.mutant import Mutant, plant
+from tests.crash.mutants import MUTANTS
 from tests.crash.subset import FOUND
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def test_a_rarer_planted_bug_is_caught(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("area", ["log", "queue", "router", "chain"])
+@pytest.mark.parametrize("area", ["log", "queue", "router", "chain", "whole"])
 def test_without_a_planted_bug_nothing_is_found(area: str, tmp_path: Path, deadline: float) -> None:
     result = search(None, tmp_path, min(deadline - time.monotonic(), 120), area)
     assert result.returncode == 0, result.stdout + result.stderr

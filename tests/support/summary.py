@@ -25,6 +25,16 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
             f"({totals['workloads_failed']} failed), {totals['predicted']} histories of the state "
             f"machine ({totals['predicted_failed']} seeds failed)"
         )
+    if totals["whole_histories"]:
+        yield (
+            f"whole histories: {totals['whole_histories']} seeds "
+            f"({totals['whole_failed']} failed), {totals['whole_steps']} steps, "
+            f"{totals['whole_clean_stops']} orderly stops, {totals['whole_kills']} kills, "
+            f"{totals['whole_crashes']} machine crashes, {totals['whole_poisoned']} failed syncs, "
+            f"{totals['whole_bad_starts']} starts cut short or failing "
+            f"({totals['whole_refused_starts']} refused), {totals['whole_starts']} good ones, "
+            f"{totals['whole_records']} records read"
+        )
     if totals["lease_histories"]:
         yield f"lease histories: {totals['lease_histories']} seeds"
     if totals["io_error_cases"]:

@@ -311,6 +311,11 @@ class FakeDisk:
                 if isinstance(node, FileNode)
             }
 
+    def open_paths(self) -> list[str]:
+        """The files that somebody holds open."""
+        with self._guard:
+            return sorted(handle.path for handle in self._handles)
+
     def used_bytes(self) -> int:
         with self.guard():
             used = {handle.node.ino: handle.node for handle in self._handles}

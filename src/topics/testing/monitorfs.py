@@ -2,7 +2,8 @@
 
 Rules, each an OrderViolation raised before the call reaches the disk:
 
-- sync, then rename: a file with unsynced bytes or size is not moved into place.
+- sync, then rename: a file with unsynced bytes or size is not moved into place. What is set aside
+  in `quarantine` is not: nobody counts on it.
 - A declared dependency: a file is unlinked or replaced only when its successor is durable.
 - sync, then MARKS: nothing is entered there of a log that is not durable.
 - No use after a failed sync: that file is neither written nor synced again, since nobody can say
@@ -21,6 +22,8 @@ from topics.storage import marks, wal
 from topics.storage.frames import SECTOR
 from topics.storage.fs import File, Fs, Lock, opened
 from topics.testing.monitorstate import FileState, NameState
+
+ASIDE = "quarantine"
 
 
 class OrderViolation(BaseException):
@@ -131,7 +134,10 @@ class MonitorFs:
     def rename(self, source: str, target: str) -> None:
         with self.guard:
             name = self._names.get(_key(source))
-            if name is not None and name.file is not None and name.file.is_unsynced():
+            is_unsynced = name is not None and name.file is not None and name.file.is_unsynced()
+            if is_unsynced and posixpath.basename(posixpath.dirname(target)) != ASIDE:
+                assert name is not None
+                assert name.file is not None
                 raise OrderViolation(
                     f"rename {source!r} to {target!r} with "
                     f"{name.file.unsynced_bytes()} unsynced bytes: sync comes first"
