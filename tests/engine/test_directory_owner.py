@@ -191,8 +191,9 @@ def test_a_start_that_fails_leaves_no_thread_and_no_file_open(nth: int) -> None:
     threads = set(threading.enumerate())
     faults = FaultFs(disk, Fault("sync", nth=nth))
     monitor = MonitorFs(faults)
+    settings = Settings(wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB)
     try:
-        Engine.open(PATH, fs=monitor, settings=Settings(wal_file_bytes=64 * KIB)).close()
+        Engine.open(PATH, fs=monitor, settings=settings).close()
     except TopicsError:
         assert faults.fault is not None
         assert faults.fault.fired
