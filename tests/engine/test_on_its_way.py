@@ -251,3 +251,29 @@ def test_a_name_that_was_given_up_twice_is_free(between: int) -> None:
     for _ in range(2):
         engine = world.restart("crash")
         assert "a" not in engine.list_topics()
+
+
+def test_what_was_seen_expired_stays_so_when_the_ttl_is_on_its_way_out(world: World) -> None:
+    """A crash may leave the new config and nothing of what the old one took meanwhile."""
+    engine = world.engine
+    syncer = hold_syncs(engine)
+    _, _, ticket = engine.submit_put("t", {"durability": "fsync"})
+    engine.flush()
+    syncer.release()
+    world.clock.advance(60_001)
+    seen = world.look("t")
+    assert not ticket.done
+    world.restart("crash")
+    assert world.look("t") == seen
+
+
+def test_a_config_that_was_refused_leaves_the_ttl_as_it_was(world: World) -> None:
+    """Records expire as before, behind a full disk too."""
+    world.end("clean")
+    fs = FaultFs(world.disk)
+    with Engine.open(PATH, clock=world.clock, fs=fs, settings=world.settings) as engine:
+        fs.fault = Fault("pwrite", errno=errno.ENOSPC, path_contains=".wal")
+        with pytest.raises(DiskFull):
+            engine.put_topic("t", {"durability": "fsync"})
+        world.clock.advance(60_001)
+        assert engine.state("t").count == 0

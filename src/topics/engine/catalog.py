@@ -106,7 +106,7 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
 
 
 def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
-    before = topic.durability
+    before, staged_before = topic.durability, topic.version_staged
     keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
     # Not the topic's own before the config is: a snapshot taken meanwhile has the old of both.
     topic.version_staged = version = max(topic.config_version, topic.version_staged) + 1
@@ -114,7 +114,7 @@ def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> No
     payload = _ENCODER.encode(ConfigureFrame(config, version))
 
     def undo() -> None:
-        topic.durability = before
+        topic.durability, topic.version_staged = before, staged_before
 
     def apply() -> None:
         if topic.dropped:

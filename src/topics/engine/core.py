@@ -286,6 +286,10 @@ class Core:
         """
         if not topic.config.ttl_ms and not topic.holds:
             return
+        if topic.version_staged > topic.config_version:
+            # The config in the log may be another one by now, and a crash would leave only that:
+            # what this one would take meanwhile came back.
+            return
         now_ms, load, floor = self.clock.wall_ms(), self.segments.spans, topic.floor
         moved = [EXPIRED] if retention.expire(topic, now_ms, load) else []
         # What holds kept from the caps and have become too old for.
