@@ -182,3 +182,21 @@ def test_a_step_of_a_router_that_can_not_be_put_together_leaves_no_trace(
     assert values(engine.diff("b")) == large
     world.restart("kill")
     assert values(world.engine.diff("b")) == large
+
+
+def test_a_step_into_memory_that_the_log_refused_is_seen_by_nobody() -> None:
+    """Copies in an ephemeral topic come with the cursor that is behind them, or not at all."""
+    clock, fs = FakeClock(), FaultFs(FakeDisk())
+    with Engine.open(PATH, clock=clock, fs=fs, settings=Settings(threads=False)) as engine:
+        engine.put_topic("a", {"durability": "fsync"})
+        engine.put_topic("b", {"durability": "ephemeral"})
+        engine.put_router("a->b", {"source": "a", "dest": "b", "guarantee": "exactly_once"})
+        engine.submit_append("a", request_of([{"data": 1}, {"data": 2}]))
+        engine.sync()
+        fs.fault = Fault("pwrite", errno=errno.ENOSPC, path_contains=".wal")
+        engine.forward()
+        assert fs.fault.fired
+        assert values(engine.diff("b")) == []
+        clock.advance(2000)
+        engine.forward()
+        assert values(engine.diff("b")) == [1, 2]

@@ -18,7 +18,7 @@ from topics.engine import append, router_frames
 from topics.engine.commit import Frame
 from topics.engine.core import Core
 from topics.engine.planning import Piece, Plan, hole_runs, plan
-from topics.engine.router_frames import MapFrame, Place
+from topics.engine.router_frames import MapFrame, Place, Run
 from topics.engine.routers import Router, Source
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
@@ -121,20 +121,17 @@ def _stage(core: Core, router: Router, found: Plan, ts: int) -> None:
     before, first = router.ahead, dest.next_seq
     is_resident = dest.durability == "ephemeral"
     is_logged = not is_resident and not _is_derivable(core, source, found)
-    is_derived = not is_resident and not is_logged
     place = Place(found.cursor, before.forwarded_total + found.copied, before.step + 1)
     # Whatever can fail comes before the first trace of the step: half of one would be copied again
     # or passed over.
-    step = MapOp(core, router, place, found if is_derived else None, ts)
+    runs = [] if is_resident or is_logged else found.runs
+    step = MapOp(core, router, place, None if is_logged else found, runs, ts)
     pieces = found.pieces if is_logged else []
     copied = [CopyOp(core, dest, count, columns, ts) for count, columns in pieces]
     router.ahead = place
     if router.known and found.cursor >= router.known_upto:
         router.known = set()
     _note_hops(core, router, found, first)
-    if is_resident:
-        dest.last_ts = ts
-        put_pieces(core, dest, first, found.pieces)
     for copy in copied:
         copy.stage()
     step.stage()
@@ -182,12 +179,21 @@ class CopyOp(Frame):
 
 
 class MapOp(Frame):
-    """A step of a router on its way into the destination's timeline."""
+    """A step of a router on its way into the destination's timeline.
+
+    With a plan its copies come with it; `runs` are those that recovery is to make again.
+    """
 
     __slots__ = ("_before", "_core", "_last_ts_before", "_place", "_plan", "_router")
 
     def __init__(
-        self, core: Core, router: Router, place: Place, found: Plan | None, ts: int
+        self,
+        core: Core,
+        router: Router,
+        place: Place,
+        found: Plan | None,
+        runs: list[Run],
+        ts: int,
     ) -> None:
         super().__init__(router.dest, frames.MAP, False, None)
         self._core = core
@@ -202,7 +208,7 @@ class MapOp(Frame):
                 router.id, router.name, source.id, source.name, source.epoch,
                 options.preserve_node, options.preserve_tag,
                 options.guarantee == "exactly_once", self._place,
-                router_frames.pack(found.runs if found is not None else []),
+                router_frames.pack(runs),
             )
         )  # fmt: skip
 
