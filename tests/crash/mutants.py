@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "seqs used again after a crash", "engine/recovery.py",
-        "        self._hole(topic, topic.ceiling_seq, CRASH)\n", "",
+        "            self._hole(topic, topic.ceiling_seq, CRASH)\n", "            pass\n",
     ),
     Mutant(
         "crash hole not logged", "engine/recovery.py",
@@ -80,8 +80,8 @@ MUTANTS = (
     ),
     Mutant(
         "ceiling not written", "engine/ceilings.py",
-        "    core.committer.stage_aside(\n"
-        "        Op(topic, frames.CEILING, apply, gated=True, first=seq, floor=bytes_total)\n    )",
+        "    core.committer.stage_aside(Op(topic, frames.CEILING, apply, gated=True, undo=undo, "
+        "first=seq))",
         "    apply()",
     ),
     Mutant(
@@ -115,7 +115,8 @@ MUTANTS = (
     ),
     Mutant(
         "unsynced end not copied", "engine/recovery.py",
-        "        for tail in self._tails:\n", "        for tail in self._tails[:0]:\n",
+        "        for tail in self._unsynced():\n            groups = tail.groups\n",
+        "        for tail in self._unsynced()[:0]:\n            groups = tail.groups\n",
     ),
     Mutant(
         "mark ahead of the sync", "storage/wal.py",
@@ -125,8 +126,8 @@ MUTANTS = (
     ),
     Mutant(
         "drop acknowledged before it is durable", "engine/catalog.py",
-        "Op(topic, frames.DROP, nothing, gated=True, ticket=ticket)",
-        "Op(topic, frames.DROP, nothing, gated=False, ticket=ticket)",
+        "Op(topic, frames.DROP, end, gated=True, ticket=ticket, undo=end)",
+        "Op(topic, frames.DROP, end, gated=False, ticket=ticket, undo=end)",
         is_quick=False, first="drop_and_recreate",
     ),
     Mutant(
