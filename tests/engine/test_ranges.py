@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.engines import ENDINGS, Ending, World, tagged
+from tests.support.engines import ENDINGS, Ending, World, seqs, tagged
 from topics.engine.engine import Engine
 from topics.engine.ranges import Gap, RangePage, Run
 from topics.errors import InvalidRequest, TopicNotFound
@@ -233,3 +233,25 @@ def test_a_time_is_milliseconds(world: World, ts: int) -> None:
     world.fill("t", 1)
     with pytest.raises(InvalidRequest):
         world.engine.seq_at("t", ts)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("how", ["diff", "range", "seq_at"])
+def test_a_read_ends_however_little_of_the_cold_store_is_kept(how: str) -> None:
+    """It waits for no block of which it wants nothing, and so never for the same one again."""
+    world = World(cold_dir="/cold", hot_bytes=0, resident_bytes=0, block_cache_bytes=0)
+    engine, times = world.engine, []
+    engine.put_topic("t", {"durability": "fsync"})
+    for block in range(2):
+        for number in range(4):
+            tag = "gone" if (block, number) in [(0, 2), (0, 3)] else "kept"
+            times.append(engine.append("t", [{"data": 0, "tag": tag}]).ts)
+            world.clock.advance(10)
+        engine.checkpoint()
+    engine.delete("t", match="gone")
+    if how == "diff":
+        assert seqs(engine.diff("t", from_seq=2)) == [5, 6, 7, 8]
+    elif how == "range":
+        assert [record.seq for record in engine.range("t", from_seq=2).records] == [5, 6, 7, 8]
+    else:
+        assert engine.seq_at("t", times[2]) == (5, times[4])

@@ -129,6 +129,12 @@ class Block:
     def is_dead(self, index: int) -> bool:
         return self.dead is not None and self.dead[index] == DEAD
 
+    def has_live(self, first: int, stop: int) -> bool:
+        """Whether any record within the indexes [first, stop) is live."""
+        if not self.dead_count:
+            return first < stop
+        return self.dead_count < self.count and any(True for _ in self.live_runs(first, stop))
+
     def live_runs(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
         """Runs [a, b) of live records within the indexes [first, stop)."""
         dead = self.dead

@@ -8,16 +8,19 @@ not overlap; what lies between two parts was removed voluntarily.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 import msgspec
 
+from topics.engine.block import Block
 from topics.engine.reading import Decision, LoadNow, View, collect, decide
 from topics.engine.segments import ColdMiss
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest
 from topics.settings import MIB
+from topics.storage.columns import Spans
 from topics.types import SEQ_BASE, U64_MAX, Payload, Record, Tombstone, array_of, clamp, records_of
 
 BYTES_DEFAULT = 8 * MIB
@@ -148,18 +151,19 @@ def _cut(told: Tombstone, last: int) -> Gap:
     return Gap(told.gap_from, min(told.gap_to, last), told.reason)
 
 
-def seq_at(topic: Topic, ts: int, load_now: LoadNow) -> tuple[int, int] | None:
+def seq_at(topic: Topic, ts: int, load: Callable[[Block], Spans]) -> tuple[int, int] | None:
     """Seq and time of the first live record at or after `ts`; None past the head.
 
-    Times do not decrease with seq: a search over the blocks, then one inside a block.
+    Times do not decrease with seq: a search over the blocks, then one inside a block. The times of
+    records in the cold store are kept locally, so it waits for none of them.
     """
     blocks = topic.blocks
     for index in range(bisect_left(blocks, ts, key=_LAST_TS), len(blocks)):
         block = blocks[index]
         if block.dead_count == block.count:
             continue
-        columns = load_now(block)
-        first = max(columns.first_after(ts - 1), topic.floor - block.first)
+        spans = load(block)
+        first = max(spans.first_after(ts - 1), topic.floor - block.first)
         for start, _ in block.live_runs(first, block.count):
-            return block.first + start, columns.time_of(start)
+            return block.first + start, spans.time_of(start)
     return None

@@ -81,13 +81,9 @@ class ReaderCalls(Lifecycle):
 
     def seq_at(self, name: str, ts: int) -> tuple[int, int] | None:
         """Seq and time of the first live record at or after `ts`; None past the head."""
-        return self._fetching(lambda: self.seq_at_now(name, ts))
-
-    def seq_at_now(self, name: str, ts: int) -> tuple[int, int] | None:
-        """Like `seq_at`, but raises ColdMiss instead of waiting for the cold store."""
         if type(ts) is not int or not 0 <= ts <= U64_MAX:
             raise InvalidRequest("ts must be milliseconds from 0 to 2^64 - 1")
-        return ranges.seq_at(self._consumed(name), ts, self.core.segments.columns)
+        return ranges.seq_at(self._consumed(name), ts, self.core.segments.exact_spans)
 
     def forward(self) -> bool:
         """Like `forward_now`, but waits for the cold store."""

@@ -134,7 +134,8 @@ def collect(
         block = topic.blocks[index]
         index += 1
         stop = min(block.stop, decision.upto + 1)
-        if block.dead_count == block.count:
+        if not block.has_live(at - block.first, stop - block.first):
+            # Not loaded for nothing: a read that scans what it loads makes headway.
             at = stop
             out.cursor = at - 1
             continue

@@ -123,12 +123,13 @@ class Segments:
         estimates, and `is_exact` says so from then on.
         """
         try:
-            return self._spans_of(block)
+            return self.exact_spans(block)
         except (TopicsError, MemoryError):
             self.is_exact = False
             return estimated(block)
 
-    def _spans_of(self, block: Block) -> Spans:
+    def exact_spans(self, block: Block) -> Spans:
+        """Like `spans`, but raises when they can not be read. They are kept beside the log."""
         try:
             return self.columns(block)
         except ColdMiss:

@@ -95,17 +95,13 @@ class RangeRoutes:
         if ts is None:
             raise BadRequest("ts is needed: milliseconds since 1970", parameter="ts")
         engine = self._app.engine
-
-        def read() -> Answer:
-            seq, at = engine.seq_at_now(name, ts) or (None, None)
-            return call.answer(
-                SeqAt(
-                    topic=name, seq=seq, ts=at, epoch=str(engine.core.by_name[name].epoch),
-                    performance=call.performance(),
-                )
-            )  # fmt: skip
-
-        return Fetching(self._app, call, read).start()
+        seq, at = engine.seq_at(name, ts) or (None, None)
+        return call.answer(
+            SeqAt(
+                topic=name, seq=seq, ts=at, epoch=str(engine.core.by_name[name].epoch),
+                performance=call.performance(),
+            )
+        )  # fmt: skip
 
 
 def render(call: Call, page: RangePage) -> Response:
