@@ -7,6 +7,7 @@ import pytest
 from tests.support.engines import PATH, World
 from topics.engine import invariants
 from topics.engine.check import check
+from topics.testing import CrashPlan
 
 
 @pytest.mark.parametrize("takes_checkpoint", [False, True])
@@ -71,3 +72,19 @@ def test_a_deleted_run_in_a_segment_that_others_keep_is_entered_once() -> None:
     world.restart("clean")
     topic = world.engine.core.topic("a")
     assert list(invariants.examine(world.engine.core, topic)) == []
+
+
+@pytest.mark.parametrize("plan", ["odd-sectors", "even-sectors", "lose", "keep"])
+def test_a_torn_end_that_only_the_older_snapshot_knows_of_is_no_problem(plan: str) -> None:
+    """It was never durable, and the next start had copied it before it was ready."""
+    world = World()
+    world.engine.put_topic("a", {"durability": "memory"})
+    world.engine.checkpoint()
+    world.fill("a", 2, meta={"x": "x" * 5000})
+    engine = world.restart("kill")
+    engine.checkpoint()
+    world.end("crash", CrashPlan(plan, plan, "keep"))
+    report = check(world.disk, PATH, clock=world.clock)
+    assert report.ok, report.problems
+    if plan == "odd-sectors":
+        assert "torn_end" in {item["problem"] for item in report.warnings}

@@ -177,9 +177,13 @@ class Checker:
         first_wanted = {(line.generation, line.shard): first for line, first in wanted}
         for line in lines:
             first = first_wanted.get((line.generation, line.shard))
-            for log_file in line.files:
-                if first is None or log_file.number < first:
-                    self._spent(log_file, summaries)
+            spent = [f for f in line.files if first is None or f.number < first]
+            needed = [f for f in spent if _is_needed(f, summaries[1:])]
+            for log_file in spent:
+                if log_file not in needed:
+                    self._spent(log_file)
+            if needed:
+                self._outlived(line, needed, known)
         self._fallback(lines, summaries, known)
         replay = Replay(self.core, is_routed=wal_reader.is_routed(self.data, wanted))
         for line, first in wanted:
@@ -210,28 +214,44 @@ class Checker:
             except CorruptData as error:
                 self.report.problem("wal", "log_missing", f"{error.message} (older snapshot)")
 
-    def _spent(self, log_file: LogFile, summaries: list[Snapshot]) -> None:
-        """A file in front of the newest snapshot: only the older one may still need it."""
-        needed = any(
-            log_file.generation > s.generation
-            or (
-                log_file.generation == s.generation
-                and log_file.number >= s.positions[log_file.shard]
-            )
-            for s in summaries[1:]
-        )
-        raw = wal_reader.read_log(self.data.fs, log_file.path, is_strict=False)
-        self.read(len(raw))
+    def _spent(self, log_file: LogFile) -> None:
+        """A file that no snapshot needs any more."""
+        raw = self._read_spent(log_file.path)
         where = self.short(log_file.path)
         header = wal_reader.header_of(raw, log_file)
         if header is None:
-            matters = needed and bool(frames.claimed_file_ids(raw))
-            self.report.note(matters, where, "log_corrupt", "the header is damaged")
+            self.report.warn(where, "log_corrupt", "the header is damaged")
             return
         groups = frames.scan_groups(raw, header.file_id)
         self._count(len(groups.starts), len(groups.frames))
         if groups.damaged:
-            self.report.note(needed, where, "log_corrupt", f"damage at byte {groups.end}")
+            self.report.warn(where, "log_corrupt", f"damage at byte {groups.end}")
+
+    def _outlived(self, line: Timeline, needed: list[LogFile], known: Known) -> None:
+        """Files in front of the newest snapshot, from the first that the older one needs."""
+        vouch = known.lines.get((line.generation, line.shard), marks.NOTHING)
+        judged = Timeline(line.generation, line.shard, line.files, vouch=vouch, mark=vouch.mark)
+        first = needed[0].number
+        for groups in wal_reader.read_timeline(
+            self.data, judged, first_number=first, read=self._read_spent
+        ):
+            self._count(len(groups.starts), len(groups.frames))
+            # What follows is read with the newest snapshot; how far the last one goes is judged.
+            if judged.end.number == needed[-1].number < line.files[-1].number:
+                break
+        damage = judged.damage
+        if damage is not None and damage.is_corruption:
+            self.report.problem(
+                self.short(damage.path), "log_corrupt", f"damage at byte {damage.offset}"
+            )
+        elif damage is not None:
+            detail = f"torn end at byte {damage.offset}: whoever goes back to it cuts it"
+            self.report.warn(self.short(damage.path), "torn_end", detail, offset=damage.offset)
+
+    def _read_spent(self, path: str) -> bytes:
+        raw = wal_reader.read_log(self.data.fs, path, is_strict=False)
+        self.read(len(raw))
+        return raw
 
     def _count(self, groups: int, frames_read: int) -> None:
         self.report.checked.groups += groups
@@ -288,3 +308,12 @@ class Checker:
             self.report.checked.records += topic.live_count
             for problem, detail in invariants.examine(self.core, topic):
                 self.report.problem(".", problem, detail, topic=topic.name, epoch=topic.epoch)
+
+
+def _is_needed(log_file: LogFile, older: list[Snapshot]) -> bool:
+    """Whether an older snapshot still needs a file in front of the newest one."""
+    return any(
+        log_file.generation > s.generation
+        or (log_file.generation == s.generation and log_file.number >= s.positions[log_file.shard])
+        for s in older
+    )
