@@ -237,7 +237,7 @@ def _full(mood: Mood, draw: random.Random) -> None:
     """A disk that is full in the middle of a write, and has room again."""
     mood.operations, mood.paths = ("pwrite", "pwrite", "create", "allocate"), (".wal", ".wal", "")
     mood.sizes = draw.choice(((0, 700, 3000), (0, 5000)))
-    mood.threads, mood.nth_max = 15, 1
+    mood.threads, mood.nth_max = 15, 2
     _heavier(mood, 3, "fault", "checkpoint", "restart")
 
 
