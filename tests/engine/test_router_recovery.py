@@ -293,6 +293,28 @@ def test_a_router_that_was_moved_and_ended_stays_so(shards: int, ends: str) -> N
 
 
 @pytest.mark.parametrize("slices", range(16))
+def test_a_topic_made_behind_the_cut_of_a_checkpoint_is_there(slices: int) -> None:
+    """Also where the snapshot has a router of it, because its destination was captured later."""
+    world = World(wal_shards=1)
+    engine = world.engine
+    for name in "abcd":
+        engine.put_topic(name, {"durability": "fsync"})
+        write(engine, name, 0)
+    world.clock.look_ms = 1
+    engine._maintenance._begin_checkpoint()
+    for _ in range(slices):
+        engine.maintain(0.0)
+    engine.delete_topic("a")
+    route(engine, "a", "d", from_seq=0)
+    write(engine, "a", "new")
+    engine.checkpoint() if slices % 2 else engine._maintenance._drain()
+    engine = world.restart("clean")
+    settle(engine)
+    assert data(engine, "a") == ["new"]
+    assert data(engine, "d") == [0, "new"]
+
+
+@pytest.mark.parametrize("slices", range(16))
 def test_a_router_that_was_moved_during_a_checkpoint_stays_so(slices: int) -> None:
     """The snapshot may have it where it was, and nothing of where it went."""
     world = World(own_segment_bytes=1)

@@ -62,6 +62,8 @@ class Core:
         self.routers = Routers()
         self.leaving = Leaving()
         self.next_topic_id = 1
+        # Ids from here on were given behind the snapshot that recovery started from.
+        self.first_logged_id = 1
         self.next_epoch = 1
         self.next_segment = 1
         # Of all queues together, and different in every generation.

@@ -153,7 +153,7 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
 
 def begin_from(core: Core, taken: Snapshot, newest_number: int) -> None:
     core.snapshot_number = newest_number
-    core.next_topic_id = taken.next_topic_id
+    core.next_topic_id = core.first_logged_id = taken.next_topic_id
     core.next_epoch = taken.next_epoch
     core.next_segment = max(core.next_segment, taken.next_segment)
     core.routers.next_id = max(core.routers.next_id, taken.next_router_id)

@@ -51,7 +51,8 @@ class Replay:
 
     def __init__(self, core: Core, *, is_routed: bool = False) -> None:
         self.core = core
-        self.known_ids = core.next_topic_id
+        # Those of topics that the snapshot has, or that were gone by then.
+        self.known_ids = core.first_logged_id
         self.deferred: dict[int, deque[Later]] = {}
         self.sources = SourceBytes(core) if is_routed else None
         self.routed: set[int] = set()
