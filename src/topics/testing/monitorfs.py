@@ -249,8 +249,12 @@ class MonitorFs:
         return True
 
     def check_marks(self, path: str, data: bytes) -> None:
-        """What a slot of MARKS says of the log has to be so, and its file has to have its name."""
-        if posixpath.basename(path) != marks.NAME or (slot := marks.decode_slot(data)) is None:
+        """What a slot of MARKS says of the log has to be so, and its file has to have its name.
+
+        Once its generation is ready: before that nobody goes by it.
+        """
+        slot = marks.decode_slot(data) if posixpath.basename(path) == marks.NAME else None
+        if slot is None or not slot.is_ready:
             return
         directory = posixpath.join(posixpath.dirname(path), "wal")
         vouch = slot.vouch

@@ -352,7 +352,7 @@ def fault(world: World, draw: random.Random) -> None:
         path_contains=path,
     )
     if operation == "pwrite" and draw.random() < 0.6:
-        planned.errno, planned.short_bytes = errno.ENOSPC, draw.choice((0, 512, 1024, 2048, 4096))
+        planned.errno, planned.short_bytes = errno.ENOSPC, draw.choice(world.mood.shorts)
     if operation == "pread" and draw.random() < 0.3:
         planned.read_effect, planned.damage_at = "bit-flip", draw.randrange(600)
     world.faults.fault = planned

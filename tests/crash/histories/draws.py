@@ -54,6 +54,8 @@ class Mood:
     paths: tuple[str, ...]
     # How many calls go well before the one that fails, at most.
     nth_max: int
+    # How much of a write that finds no room is there all the same.
+    shorts: tuple[int, ...]
     bounds: dict[str, int] = field(default_factory=dict)
 
 
@@ -103,6 +105,7 @@ def _mixture(draw: random.Random) -> Mood:
         operations=("pread", "pread", "pread", "pwrite", "pwrite", "create", "open", "sync"),
         paths=(".seg", ".wal", ".snap", ""),
         nth_max=4,
+        shorts=(0, 512, 1024, 2048, 4096),
         bounds={
             "RECORDS_MAX": draw.choice((1, 3, 1000)),
             "ALLOWANCE_MIN": draw.choice((2, 4, 8)),
@@ -235,10 +238,11 @@ def _gentle(mood: Mood, draw: random.Random) -> None:
 
 def _full(mood: Mood, draw: random.Random) -> None:
     """A disk that is full in the middle of a write, and has room again."""
-    mood.operations, mood.paths = ("pwrite", "pwrite", "create", "allocate"), (".wal", ".wal", "")
-    mood.sizes = draw.choice(((0, 700, 3000), (0, 5000)))
-    mood.threads, mood.nth_max = 15, 1
-    _heavier(mood, 3, "fault", "checkpoint", "restart")
+    mood.operations, mood.paths = ("pwrite", "pwrite", "pwrite", "allocate"), (".wal", ".wal", "")
+    mood.sizes = draw.choice(((0, 0, 700, 3000), (0, 3000)))
+    mood.threads, mood.nth_max, mood.shorts = 15, 2, (1024, 2048, 4096)
+    _heavier(mood, 3, "checkpoint", "restart")
+    _heavier(mood, 8, "fault")
 
 
 def _reading(mood: Mood, draw: random.Random) -> None:

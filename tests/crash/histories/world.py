@@ -110,6 +110,11 @@ class World:
     def end(self, ending: Ending, plan: CrashPlan | None = None) -> None:
         """Ends the process; what was under way then is unknown."""
         self.tallies[{"clean": "clean_stops", "kill": "kills", "crash": "crashes"}[ending]] += 1
+        if ending == "kill" and any(
+            lane.shard.poison is not None for lane in self.engine.core.committer.lanes
+        ):
+            # A failed sync is noticed at once; a kill in that moment leaves no note, nor could it.
+            self.call(self.engine.poll)
         fed = {edge.dest for edge in [*self.edges.values(), *self.past_edges]}
         for known in self.by_epoch.values():
             known.was_busy |= known in fed or any(o.outcome in ("", "unknown") for o in known.asked)
