@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         TopicFull,
         TopicNotFound,
         TopicsError,
+        Unreadable,
     )
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "TopicFull",
     "TopicNotFound",
     "TopicsError",
+    "Unreadable",
     "__version__",
 ]
 

@@ -102,9 +102,7 @@ def test_the_sizes_that_bounds_are_made_of_are_those_of_the_format() -> None:
 
 def test_what_the_engine_writes_by_itself_fits_as_well() -> None:
     """Shared writes, copies of routers, dead letters, and what is logged when a class changes."""
-    for count in (
-        singles.SHARED_MAX, planning.RECORDS_MAX, DOOMED_MAX, promotion.FRAME_RECORDS_MAX,
-    ):  # fmt: skip
+    for count in (singles.SHARED_MAX, planning.RECORDS_MAX, DOOMED_MAX, frames.COUNT_MAX):
         assert count <= COUNT_MAX
     key = encode_origin(1, 1, [WORST_SEQ] * DOOMED_MAX)
     columns.encode(columns.single_time(b"{},", 1), times=False, key=key)
