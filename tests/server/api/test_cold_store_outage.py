@@ -44,7 +44,6 @@ NEEDS_IT: list[tuple[str, str, Any]] = [
     ("POST", "/v0/topics/far/diff", {}),
     ("POST", "/v0/topics/far/diff", {"wait_ms": 1000}),
     ("POST", "/v0/topics/far/range", {}),
-    ("GET", "/v0/topics/far/seq-at?ts=1", None),
 ]
 
 
@@ -79,6 +78,7 @@ def test_what_does_not_need_it_goes_on(served: Inside, away: Callable[[], None])
         page = client.diff("far", from_seq=RECORDS).json
         assert [record["data"] for record in page["records"]] == ["new"]
         assert client.get("/v0/topics/far/explain").status == 200
+        assert client.get("/v0/topics/far/seq-at?ts=1").json["seq"] == 1
 
 
 def test_streams_are_told_and_go_on_when_it_is_back(

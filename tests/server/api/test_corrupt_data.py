@@ -59,7 +59,6 @@ READS: list[tuple[str, str, Any]] = [
     ("POST", "/v0/topics/rotten/diff", {}),
     ("POST", "/v0/topics/rotten/diff", {"wait_ms": 1000}),
     ("POST", "/v0/topics/rotten/range", {}),
-    ("GET", "/v0/topics/rotten/seq-at?ts=1", None),
     ("POST", "/v0/topics/jobs/claim", {"node": "n"}),
     ("POST", "/v0/topics/jobs/claim", {"node": "n", "wait_ms": 1000}),
 ]
