@@ -118,8 +118,8 @@ class Arrival(Repeated):
 
     def _forget(self) -> None:
         self._rest()
-        # It holds this connection.
-        self._intake = self._parser = None
+        # Each of them holds this connection.
+        self._intake = self._parser = self._judged = None
 
     # -- bodies ------------------------------------------------------------------------------
 
