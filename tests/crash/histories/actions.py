@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tests.crash.histories import looks, starts
 from tests.crash.histories.draws import config_of
-from tests.crash.histories.facts import Asked, Born
+from tests.crash.histories.facts import Asked, Born, Instance
 from tests.crash.histories.world import ROOT, Edge, World
 from topics.engine.claims import claimant_of
 from topics.engine.cursors import Given
@@ -180,8 +180,20 @@ def route(world: World, draw: random.Random) -> None:
     world.edges[name] = edge
     for old in world.past_edges:
         begins_again = (old.source, old.dest) == found and edge.start < old.cursor
-        if begins_again and {old.guarantee, guarantee} != {"exactly_once"}:
-            found[1].may_repeat = True
+        # Another instance of its source is another source: what it was given anew comes anew.
+        is_another = old.dest is found[1] and old.source is not found[0]
+        if is_another or (begins_again and {old.guarantee, guarantee} != {"exactly_once"}):
+            may_repeat(world, found[1])
+    if found[0].may_repeat:
+        may_repeat(world, found[1])
+
+
+def may_repeat(world: World, known: Instance) -> None:
+    """A topic, and whatever is fed by it, may have records twice."""
+    known.may_repeat = True
+    for edge in world.edges.values():
+        if edge.source is known and not edge.dest.may_repeat:
+            may_repeat(world, edge.dest)
 
 
 def unroute(world: World, draw: random.Random) -> None:
