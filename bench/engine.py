@@ -17,12 +17,12 @@ from bench.processes import in_child, resident_bytes, timed
 from bench.report import Report, percentile
 from topics.engine.engine import Engine
 from topics.engine.write import PlainWriteRequest, WriteRequest
-from topics.settings import MIB, Settings
+from topics.settings import MIB, MS_MAX, Settings
 from topics.storage import heap
 from topics.types import Page
 
 # Big enough that no checkpoint runs inside a measurement that is not about one.
-UNSEALED = Settings(seal_bytes=1 << 40, seal_records=1 << 40, seal_age_ms=1 << 40)
+UNSEALED = Settings(seal_bytes=1 << 40, seal_records=1 << 40, seal_age_ms=MS_MAX)
 
 # As the server runs it, with a checkpoint of everything inside the measurement.
 SERVING = msgspec.structs.replace(UNSEALED, seal_bytes=64 * MIB, gc_freeze=True)
