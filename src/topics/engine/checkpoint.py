@@ -168,11 +168,11 @@ def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
     record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
     run.writer.add(record)
     run.captured += 1
-    # The keys of records that go with the process go with them.
-    if topic.keys is not None and topic.config.durability != "ephemeral":
-        run.keys.append((topic.id, topic.head, topic.keys))
     if topic.config.durability == "ephemeral":
+        # Its records go with the process, and their keys with them.
         return []
+    if topic.keys is not None:
+        run.keys.append((topic.id, topic.head, topic.keys))
     blocks = [b for b in topic.blocks if b.segment is None and not b.is_ghost]
     if blocks:
         blocks[-1].freeze()

@@ -307,7 +307,6 @@ class Core:
         floor = topic.floor
         moved = retention.evict(topic, self.segments.spans)
         self.recount(topic)
-
         if moved and not self.segments.is_exact and topic.durability != "ephemeral":
             self._log_floor(topic, EVICTED, floor)
 

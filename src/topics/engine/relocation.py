@@ -35,9 +35,7 @@ def relocate(core: Core) -> Iterator[None]:
         is_late = core.clock.monotonic_s() >= stop_s
         if not tiering.is_waiting or is_late:
             return
-        core.is_waiting = True
-        yield
-        core.is_waiting = False
+        yield from core.waiting()
 
 
 def switch(core: Core) -> Iterator[None]:

@@ -200,9 +200,7 @@ class Tiering:
     def settle(self) -> Iterator[None]:
         """Waits for the call under way, and forgets what it stored."""
         while self._job is not None and not self._job.done:
-            self._core.is_waiting = True
-            yield
-        self._core.is_waiting = False
+            yield from self._core.waiting()
         self._job = None
         self.stored.clear()
 

@@ -153,12 +153,7 @@ class H2Protocol(asyncio.Protocol):
         transport, intake = self._transport, self._intake
         if transport is None or intake is None or self._ended_at or transport.is_closing():
             return
-        if self._is_paused or intake.is_behind:
-            transport.pause_reading()
-            if not self._is_paused:
-                intake.go_on()
-        else:
-            transport.resume_reading()
+        intake.steer(transport, is_paused=self._is_paused)
 
     def _take_piece(self, data: bytes) -> None:
         if self._frames.fault is not None:

@@ -74,6 +74,15 @@ class Intake:
         if self.is_behind and self._handle is None:
             self._handle = self._loop.call_soon(self._run)
 
+    def steer(self, transport: asyncio.ReadTransport, *, is_paused: bool) -> None:
+        """Reads on only when everything was taken and the answers are; else takes what is left."""
+        if is_paused or self.is_behind:
+            transport.pause_reading()
+            if not is_paused:
+                self.go_on()
+        else:
+            transport.resume_reading()
+
     def _run(self) -> None:
         self._handle = None
         was_behind, data, stop_s = self.is_behind, self._data, perf_counter() + SHARE_S

@@ -137,12 +137,7 @@ class WebSocket(Takeover):
         transport, intake = self._transport, self._intake
         if transport is None or intake is None or transport.is_closing():
             return
-        if self._is_paused or intake.is_behind:
-            transport.pause_reading()
-            if not self._is_paused:
-                intake.go_on()
-        else:
-            transport.resume_reading()
+        intake.steer(transport, is_paused=self._is_paused)
 
     def _frame_received(self, frame: Frame) -> None:
         opcode = frame.opcode
