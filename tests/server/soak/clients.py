@@ -18,18 +18,14 @@ class Stopped(Exception):
     """The server did not answer: it is gone."""
 
 
-class Worker:
-    """Works until the server goes away. What it has asked for by then is unknown."""
+class Member:
+    """Works in a thread of its own until the server goes away."""
 
-    def __init__(self, journal: TopicJournal, name: str, done: Callable[[], None]) -> None:
-        self.journal = journal
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._done = done
-        self._draw = random.Random(name)
-        self._number = 0
-        self._client: Client
-        self._again: Write | None = None
         self.error: BaseException | None = None
+        self._draw = random.Random(name)
+        self._client: Client
 
     def start(self, client: Client) -> threading.Thread:
         self._client = client
@@ -41,12 +37,29 @@ class Worker:
         try:
             with self._client:
                 while True:
-                    self._work()
-                    self._done()
+                    self._turn()
         except Stopped:
             pass
         except BaseException as error:
             self.error = error
+
+    def _turn(self) -> None:
+        raise NotImplementedError
+
+
+class Worker(Member):
+    """Writes and deletes. What it has asked for when the server goes away is unknown."""
+
+    def __init__(self, journal: TopicJournal, name: str, done: Callable[[], None]) -> None:
+        super().__init__(name)
+        self.journal = journal
+        self._done = done
+        self._number = 0
+        self._again: Write | None = None
+
+    def _turn(self) -> None:
+        self._work()
+        self._done()
 
     def _work(self) -> None:
         again, self._again = self._again, None

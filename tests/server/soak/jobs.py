@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import Counter
 
-from tests.server.soak.clients import GONE, Stopped
-from tests.support.servers import Client, Reply
+from tests.server.soak.clients import GONE, Member, Stopped
+from tests.support.servers import Reply
 
 QUEUE = "/v0/topics/jobs"
 CAP_RECORDS = 12
@@ -48,34 +47,12 @@ class Jobs:
         return len(found)
 
 
-class Member:
-    """A producer or a worker, in a thread of its own, until the server goes away."""
+class OfQueue(Member):
+    """A producer or a worker."""
 
     def __init__(self, jobs: Jobs, name: str) -> None:
+        super().__init__(name)
         self.jobs = jobs
-        self.name = name
-        self.error: BaseException | None = None
-        self._draw = random.Random(name)
-        self._client: Client
-
-    def start(self, client: Client) -> threading.Thread:
-        self._client = client
-        thread = threading.Thread(target=self._run, name=self.name)
-        thread.start()
-        return thread
-
-    def _run(self) -> None:
-        try:
-            with self._client:
-                while True:
-                    self._work()
-        except Stopped:
-            pass
-        except BaseException as error:
-            self.error = error
-
-    def _work(self) -> None:
-        raise NotImplementedError
 
     def _post(self, path: str, body: object) -> Reply:
         try:
@@ -87,14 +64,14 @@ class Member:
         return reply
 
 
-class Producer(Member):
+class Producer(OfQueue):
     """Repeats each job with its key until it is confirmed."""
 
     def __init__(self, jobs: Jobs, name: str) -> None:
         super().__init__(jobs, name)
         self._number = 1
 
-    def _work(self) -> None:
+    def _turn(self) -> None:
         number = self._number
         with self.jobs.lock:
             self.jobs.asked.add(number)
@@ -110,10 +87,10 @@ class Producer(Member):
         self._number += 1
 
 
-class Taker(Member):
+class Taker(OfQueue):
     """Claims jobs, acknowledges most of them, and lets the leases of the others run out."""
 
-    def _work(self) -> None:
+    def _turn(self) -> None:
         claim = self._post(f"{QUEUE}/claim", {"node": self.name, "max": 5, "wait_ms": 100})
         if claim.code == "store_unreachable":
             return

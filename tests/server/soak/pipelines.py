@@ -16,8 +16,8 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-from tests.server.soak.clients import Deleter, Worker
-from tests.server.soak.jobs import CONFIG, QUEUE, Jobs, Member, Producer, Taker
+from tests.server.soak.clients import Deleter, Member, Worker
+from tests.server.soak.jobs import CONFIG, QUEUE, Jobs, Producer, Taker
 from tests.server.soak.journal import TopicJournal
 from tests.server.soak.soak import CATCH_UP_S, Found, read
 from tests.support.servers import Client, Served
@@ -51,7 +51,7 @@ class Pipelines:
         self._copies: dict[str, dict[int, bytes]] = {name: {} for name in self.journals}
         self._jobs = Jobs()
         # Somebody writes to each topic of a chain; what is deleted stays in the copies.
-        self._workers: list[Worker | Member] = [
+        self._workers: list[Member] = [
             *(Worker(self.journals[name], f"w-{name}", self._acknowledged) for name, _ in ONCE),
             Deleter(self.journals["first"], "w-first", self._acknowledged),
             Worker(self.journals["second"], "w-second", self._acknowledged),
