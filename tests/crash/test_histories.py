@@ -44,7 +44,7 @@ def test_a_history_that_broke_a_promise_keeps_it(path: Path) -> None:
     run(kept["seed"], kept["steps"])
 
 
-@pytest.mark.full(share=24)
+@pytest.mark.full(share=36)
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("part", range(2))
 def test_very_many_histories_of_every_kind_keep_every_promise(

@@ -100,7 +100,7 @@ def resident_bytes(served: Served) -> int:
     return int(line.split()[1]) * 1024
 
 
-@pytest.mark.full(share=6)
+@pytest.mark.full(share=10)
 @pytest.mark.timeout(0)
 def test_a_million_visits_of_each_kind_leave_no_memory_behind(
     tmp_path: Path, deadline: float, tally: Tally

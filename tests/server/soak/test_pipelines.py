@@ -47,7 +47,7 @@ def test_pipelines_keep_every_promise(
     ride(tmp_path / "data", store, tally, seed=1, lives=4)
 
 
-@pytest.mark.full(share=12)
+@pytest.mark.full(share=24)
 @pytest.mark.timeout(0)
 def test_pipelines_keep_every_promise_for_long(
     tmp_path: Path, store: tuple[S3Server, FlakyStore], tally: Tally, deadline: float
