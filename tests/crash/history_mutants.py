@@ -81,9 +81,10 @@ HISTORY_MUTANTS = (
         ),
     ),
     Mutant(
-        "PUT of a router waits for the backlog of all", "engine/maintenance.py",
-        "        while self._work(self.core.clock.monotonic_s() + 1.0):\n",
-        "        while self.run(1.0):\n",
+        "PUT of a router waits for the backlog of all", "engine/engine.py",
+        "        return routing.put(self.core, name, asked)\n",
+        "        while self.maintain(1.0):\n            self.core.jobs.pause()\n"
+        "        return routing.put(self.core, name, asked)\n",
         area="whole", first="chains",
     ),
     Mutant(

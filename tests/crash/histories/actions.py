@@ -390,7 +390,8 @@ def spoil(world: World, draw: random.Random) -> None:
     numbers = looks.readable(world)
     if len(numbers) < 2:
         return
-    world.spoilt_at, world.is_spoil_met = world.engine.core.snapshot_number, False
+    # The newest may stand on the disk before the engine has heard of it.
+    world.spoilt_at, world.is_spoil_met = max(numbers), False
     path = f"{ROOT}/snap/{snapshot.file_name(draw.choice(numbers))}"
     file = world.disk.open(path)
     at = draw.randrange(file.size())

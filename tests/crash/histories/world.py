@@ -104,6 +104,8 @@ class World:
             ROOT, clock=self.clock, fs=self.monitor, settings=self.mood.settings
         )
         self.late.attach(self.engine)
+        # What a start has met and got over may have left its traces in this process.
+        self.note_fault()
         self.faults.fault = None
         self.is_poisoned = self.is_stalled = False
 
@@ -192,6 +194,7 @@ class World:
             return answer
         except Poisoned as error:
             self.note_fault()
+            require(self.is_faulty, f"nothing failed, and the process ends: {error}")
             require(self.faulty_places != {"/cold/"}, f"the cold store ends the process: {error}")
             self.is_poisoned = True
         except (Closed, TopicsError) as error:
