@@ -99,6 +99,27 @@ def test_flags_that_a_crash_left_in_front_of_their_snapshot_are_good(flagged: Wo
     assert flagged.look("t").seqs == (3, 4, 6)
 
 
+def test_what_was_evicted_is_not_taken_by_a_later_delete(world: World) -> None:
+    """Wherever a checkpoint is cut short, its flags neither revive nor rename what a cap took."""
+    world.engine.put_topic("t", {"durability": "fsync"})
+    world.engine.append("t", tagged("a", "x", "a", "a", "x", "a"))
+    world.engine.checkpoint()
+    world.engine.put_topic("t", {"durability": "fsync", "cap_records": 5})
+    world.engine.delete("t", match="x")
+    world.engine.delete("t", before_seq=4)
+    before = world.look("t")
+    assert before.ranges[:2] == ((1, 1, "evicted"), (2, 3, "deleted"))
+    slices = 0
+    is_cut = True
+    while is_cut:
+        slices += 1
+        world.engine._maintenance._begin_checkpoint()
+        for _ in range(slices):
+            is_cut = world.engine.maintain(0)
+        world.restart("kill")
+        assert world.look("t") == before
+
+
 def test_rot_is_not_vouched_for_by_the_next_snapshot(flagged: World) -> None:
     """Flags that are set later do not make damaged ones beside them good."""
     flagged.engine = flagged.open()

@@ -10,6 +10,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 
+import numpy as np
+
 from topics.types import DELETED
 
 
@@ -48,6 +50,19 @@ class Account:
                 yield at, stop, self._states[index]
             at = self._lasts[index] + 1
             index += 1
+
+    def runs(self, first: int, last: int, state: int) -> array[int]:
+        """The first and last seqs of what became this in [first, last], one behind the other."""
+        first = max(first, self.base)
+        if first > last:
+            return array("Q")
+        start, stop = bisect_left(self._lasts, first), bisect_left(self._lasts, last) + 1
+        highs = np.minimum(np.frombuffer(self._lasts, np.uint64)[start:stop], np.uint64(last))
+        lows = np.empty_like(highs)
+        lows[:1] = first
+        lows[1:] = highs[:-1] + np.uint64(1)
+        chosen = np.frombuffer(self._states, np.uint8)[start:stop] == state
+        return array("Q", np.column_stack((lows[chosen], highs[chosen])).tobytes())
 
     def replace(self, first: int, last: int, state: int) -> None:
         """Says something else of a range that is accounted for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -324,9 +323,7 @@ class Core:
         if (lane.staged or topic.gated) and topic.account is not None:
             # The frame stands behind what is on its way and took effect before it: what that would
             # have removed, for another reason, was lost for this one.
-            parts = topic.account.ranges(first, floor - 1)
-            runs = [seq for low, high, known in parts if known == state for seq in (low, high)]
-            op.payload = array("Q", runs).tobytes()
+            op.payload = topic.account.runs(first, floor - 1, state).tobytes()
         if lane.staged or lane.shard.is_dirty:
             self.committer.stage(op)
             return

@@ -2,8 +2,9 @@
 
 A flag says that a record is gone, not since when, and a snapshot knows its topics as of one moment.
 Flags that are younger than it make replay see fewer live records than there were: an append that
-evicted then would not evict again, and what was evicted would come back. So before any flag is
-written, the log says, durably, how far the caps of each topic concerned had evicted by then.
+evicted then would not evict again, and what was evicted would come back, or be taken by a delete
+that comes later. So before any flag is written, the log says, durably, what the caps of each topic
+concerned had evicted by then.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from topics.engine.core import Core, nothing
 from topics.engine.segments import Segment
 from topics.engine.topic import Topic
 from topics.storage import frames
-from topics.types import EVICTED
+from topics.types import EVICTED, SEQ_BASE
+
+# Runs of evicted seqs in one frame.
+RUNS_MAX = 256
 
 
 def write_flags(core: Core, segment: Segment) -> Iterator[None]:
@@ -53,14 +57,18 @@ def _log_floors(core: Core, topics: list[Topic]) -> Iterator[None]:
     committer.flush()
     tickets = []
     for topic in topics:
+        assert topic.account is not None
         floor = dict(topic.lost)[EVICTED] + 1
-        tickets.append(Ticket())
-        committer.stage(
-            Op(
-                topic, frames.FLOOR, nothing, gated=False, ticket=tickets[-1], floor=floor,
-                flags=EVICTED,
-            )
-        )  # fmt: skip
+        runs = topic.account.runs(SEQ_BASE, floor - 1, EVICTED)
+        for at in range(0, len(runs), 2 * RUNS_MAX):
+            tickets.append(Ticket())
+            committer.stage(
+                Op(
+                    topic, frames.FLOOR, nothing, gated=False, ticket=tickets[-1], floor=floor,
+                    flags=EVICTED, payload=runs[at : at + 2 * RUNS_MAX].tobytes(),
+                )
+            )  # fmt: skip
+        yield
     committer.flush()
     yield from core.until_durable()
     for ticket in tickets:

@@ -191,6 +191,9 @@ class Sight:
         if was == EXPIRED and now == LIVE and self.ending == "crash":
             # The end of the TTL was durable, that it had expired before was not.
             return any(not c.ttl_ms for c in self.configs)
+        if was == EXPIRED and now == EVICTED and self.ending == "crash":
+            # It is seen before it is durable, and writes on their way may have evicted it instead.
+            return self._may_be_evicted()
         if was == DELETED and now == LIVE and self.loses:
             # An acknowledged job is as durable as its class.
             return any(o.kind == "ack" and seq in o.seqs for o in known.removals)
