@@ -158,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         "keys of unfinished writes in the snapshot", "engine/checkpoint.py",
-        "if key[1] + key[2] - 1 <= topic.head]", "if key[1]]",
+        "keys.parts(head):", "keys.parts(1 << 60):",
         is_quick=False, first="sliced_checkpoint",
     ),
     Mutant(

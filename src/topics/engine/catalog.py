@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from topics.engine import cursors, lease_frames, promotion, retention
+from topics.engine import cursors, lease_frames, promotion
 from topics.engine.commit import Op, Ticket
 from topics.engine.core import Core, nothing
 from topics.engine.leaving import Name
@@ -125,8 +125,7 @@ def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> No
         # Durable up to here; the next write of class disk promises anew.
         topic.ceiling_seq = topic.head
         topic.ask_seq = 0
-        retention.reconfigure(topic, now_ms, core.segments.spans)
-        core.recount(topic)
+        core.refit(topic, now_ms)
 
     op = Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
     # So that replay expires and evicts the same, and counts the bytes that no frame has.

@@ -306,8 +306,20 @@ class Core:
         floor = topic.floor
         moved = retention.evict(topic, self.segments.spans)
         self.recount(topic)
-        if moved and not self.segments.is_exact and topic.durability != "ephemeral":
-            self._log_floor(topic, EVICTED, floor)
+        if moved:
+            self._log_estimate(topic, floor)
+
+    def refit(self, topic: Topic, now_ms: int) -> None:
+        """Makes a topic fit the config that it was just given, as replay will."""
+        floor, before = topic.floor, dict(topic.lost).get(EVICTED)
+        retention.reconfigure(topic, now_ms, self.segments.spans)
+        self.recount(topic)
+        if dict(topic.lost).get(EVICTED) != before:
+            self._log_estimate(topic, floor)
+
+    def _log_estimate(self, topic: Topic, first: int) -> None:
+        if not self.segments.is_exact and topic.durability != "ephemeral":
+            self._log_floor(topic, EVICTED, first)
 
     def log_estimates(self, topic: Topic) -> None:
         """Writes down how far replay evicted by estimates: a later one may count exactly."""
