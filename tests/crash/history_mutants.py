@@ -49,7 +49,7 @@ HISTORY_MUTANTS = (
     Mutant(
         "snapshot kept that only looks readable", "engine/trimming.py",
         "snapshot.verify(data.fs", "snapshot.read_summary(data.fs",
-        is_quick=False, area="whole",
+        is_quick=False, area="whole", first="reading",
     ),
     Mutant(
         "segments set aside for one bad read of a snapshot", "engine/inventory.py",

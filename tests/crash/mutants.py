@@ -201,6 +201,12 @@ MUTANTS = (
         area="queue",
     ),
     Mutant(
+        "waiting measured by the wall clock", "engine/core.py",
+        "        return round(self.clock.monotonic_s() * 1000)\n",
+        "        return self.clock.wall_ms()\n",
+        area="queue",
+    ),
+    Mutant(
         "snapshot without leases", "engine/checkpoint.py",
         "    record.leases = lease_frames.kept(core, topic)\n", "",
         area="queue",

@@ -180,6 +180,8 @@ def route(world: World, draw: random.Random) -> None:
     world.edges[name] = edge
     for old in world.past_edges:
         begins_again = (old.source, old.dest) == found and edge.start < old.cursor
+        if begins_again:
+            edge.copied_from = min(edge.copied_from, old.copied_from)
         # Another instance of its source is another source: what it was given anew comes anew.
         is_another = old.dest is found[1] and old.source is not found[0]
         if is_another or (begins_again and {old.guarantee, guarantee} != {"exactly_once"}):
@@ -365,7 +367,7 @@ def fault(world: World, draw: random.Random) -> None:
     )
     if operation == "pwrite" and draw.random() < 0.6:
         planned.errno, planned.short_bytes = errno.ENOSPC, draw.choice(world.mood.shorts)
-    if operation == "pread" and draw.random() < 0.3:
+    if operation == "pread" and draw.random() < world.mood.flips:
         planned.read_effect, planned.damage_at = "bit-flip", draw.randrange(600)
     world.faults.fault = planned
 

@@ -56,6 +56,8 @@ class Mood:
     nth_max: int
     # How much of a write that finds no room is there all the same.
     shorts: tuple[int, ...]
+    # How likely a read that goes wrong gives other bytes than were written, and says nothing.
+    flips: float
     bounds: dict[str, int] = field(default_factory=dict)
 
 
@@ -106,6 +108,7 @@ def _mixture(draw: random.Random) -> Mood:
         paths=(".seg", ".wal", ".snap", ""),
         nth_max=4,
         shorts=(0, 512, 1024, 2048, 4096),
+        flips=0.3,
         bounds={
             "RECORDS_MAX": draw.choice((1, 3, 1000)),
             "ALLOWANCE_MIN": draw.choice((2, 4, 8)),
@@ -215,15 +218,18 @@ def _stalled(mood: Mood, draw: random.Random) -> None:
 def _idle(mood: Mood, draw: random.Random) -> None:
     """Nothing but writes, pauses and the end of machines, on a disk that hangs now and then."""
     mood.edges, mood.queues = [], ""
-    mood.names = draw.choice(("a", "ab"))
-    mood.classes = draw.choice((("disk",), ("disk",), ("disk", "fsync")))
+    mood.names = draw.choice(("a", "a", "ab"))
+    mood.classes = draw.choice((("disk",), ("disk",), ("disk",), ("disk", "fsync")))
     mood.capped, mood.expiring = draw.choice((0, 0, 0.5)), draw.choice((0, 0, 0.7))
     mood.settings = msgspec.structs.replace(mood.settings, idle_close_ms=20, wal_shards=1)
-    mood.bounds.update(ALLOWANCE_MIN=2, BUSY_S=0)
-    mood.threads, mood.turns = draw.choice((0.5, 5)), draw.choice(((1, 2), (3, 6)))
+    # A write that has to wait for its ceiling keeps its topic from being closed.
+    mood.bounds.update(ALLOWANCE_MIN=draw.choice((2, 16, 16)), BUSY_S=0)
+    mood.sizes = (0,)
+    mood.threads, mood.turns = draw.choice((0.5, 0.5, 5)), draw.choice(((1, 2), (1, 2), (3, 6)))
     mood.endings = draw.choice((("crash",), ("crash",), ("clean", "kill", "crash")))
+    mood.length = draw.choice((40, 60))
     mood.weights = {
-        "append": 8, "burst": 2, "time": 8, "stall": 5, "restart": 3, "quiesce": 1, "delete": 1,
+        "append": 16, "time": 12, "stall": 6, "restart": 3, "quiesce": 3, "delete": 1, "burst": 1,
     }  # fmt: skip
 
 
@@ -246,15 +252,21 @@ def _full(mood: Mood, draw: random.Random) -> None:
 
 
 def _reading(mood: Mood, draw: random.Random) -> None:
-    """Reads that fail while what was committed is applied."""
+    """Reads that fail while what was committed is applied, and snapshots that have rotted."""
     mood.settings = msgspec.structs.replace(
-        mood.settings, resident_bytes=0, block_cache_bytes=0, block_bytes=draw.choice((128, 4096))
-    )
-    mood.operations, mood.paths = ("pread", "pread", "open"), (".seg", ".seg", "/cold/", ".cold")
-    mood.capped, mood.sizes, mood.caps = 0.7, (0, 50, 400), (900, 3000)
+        mood.settings, resident_bytes=0, block_cache_bytes=0, block_bytes=draw.choice((128, 4096)),
+        cold_dir=draw.choice((COLD, COLD, "")), hot_bytes=draw.choice((0, 0, 1000)),
+    )  # fmt: skip
+    mood.operations = ("pread", "pread", "pread", "open")
+    mood.paths = (".seg", ".seg", ".seg", "/cold/", ".cold")
+    mood.capped, mood.sizes, mood.caps = draw.choice((0, 0.7)), (0, 50, 400), (900, 3000)
     # What looks at everything would meet the fault itself.
-    mood.looks, mood.nth_max = 0.02, 2
-    _heavier(mood, 3, "fault", "checkpoint", "delete", "burst")
+    mood.looks, mood.nth_max, mood.flips = 0.02, draw.choice((2, 8)), draw.choice((0.2, 0.8))
+    # What is under way gets on before the fault is met by something else.
+    mood.threads, mood.turns = draw.choice((5, 15)), draw.choice(((2, 6), (12,)))
+    mood.weights["cold"] = draw.choice((0, KINDS["cold"]))
+    _heavier(mood, 2, "delete", "burst", "restart")
+    _heavier(mood, 8, "fault", "checkpoint", "spoil")
 
 
 THEMES: dict[str, Callable[[Mood, random.Random], None]] = {

@@ -69,7 +69,7 @@ def fold(world: World, edge: Edge, cursor: int) -> None:
     ]
     unknown = [
         seq
-        for seq in range(edge.dest_start + 1, dest.head + 1)
+        for seq in range(edge.copied_from + 1, dest.head + 1)
         if seq not in dest.held or (seq not in dest.written and dest.held[seq][0] not in place)
     ]
     require(

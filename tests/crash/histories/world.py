@@ -53,6 +53,8 @@ class Edge:
         # Source seqs up to here are none of its business, nor is what stood in the destination.
         self.start = start
         self.dest_start = dest.head
+        # From here on the destination may have copies that it need not make, of an earlier router.
+        self.copied_from = dest.head
         self.guarantee = guarantee
         # How far it had come when it was last seen.
         self.cursor = start
