@@ -14,7 +14,7 @@ import msgspec
 
 from tests.crash.pace import Pace
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.errors import DiskFull, OutcomeUnknown, Poisoned, TopicsError
 from topics.settings import Settings
 from topics.storage import wal

@@ -10,12 +10,12 @@ from tests.crash.mutant import Mutant
 
 HISTORY_MUTANTS = (
     Mutant(
-        "topic that rejects evicts", "engine/retention.py",
+        "topic that rejects evicts", "engine/state/retention.py",
         '    if topic.config.discard == "reject":\n        return False\n    now_ms =',
         "    now_ms =", area="whole", first="tiers",
     ),
     Mutant(
-        "durable records given up for lost ones", "engine/recovery.py",
+        "durable records given up for lost ones", "engine/recovery/recovery.py",
         "        if topic.ceiling_seq > topic.head:\n"
         "            self._hole(topic, topic.ceiling_seq, CRASH)\n",
         "        missing = topic.ceiling_seq - topic.head\n"
@@ -31,7 +31,7 @@ HISTORY_MUTANTS = (
         area="whole", first="stalled",
     ),
     Mutant(
-        "failure of the cold store taken for the log's", "engine/tiering.py",
+        "failure of the cold store taken for the log's", "engine/commit/tiering.py",
         "                self._wanted = None\n                self.failed(error)\n",
         "                self._wanted = None\n                self.failed(error)\n"
         "                from topics.errors import Poisoned\n"
@@ -47,73 +47,73 @@ HISTORY_MUTANTS = (
         area="whole", first="full",
     ),
     Mutant(
-        "snapshot kept that only looks readable", "engine/trimming.py",
+        "snapshot kept that only looks readable", "engine/upkeep/trimming.py",
         "snapshot.verify(data.fs", "snapshot.read_summary(data.fs",
         is_quick=False, area="whole",
     ),
     Mutant(
-        "segments set aside for one bad read of a snapshot", "engine/inventory.py",
+        "segments set aside for one bad read of a snapshot", "engine/recovery/inventory.py",
         "        if number in known or not (chosen.is_newest or taken is None):\n",
         "        if number in known:\n",
         is_quick=False, area="whole",
         also=(("storage/snapshot.py", "for _ in range(READS_MAX - 1):", "for _ in range(0):"),),
     ),
     Mutant(
-        "floor that overtook others forgets what it was about", "engine/core.py",
+        "floor that overtook others forgets what it was about", "engine/commit/core.py",
         "        if (lane.staged or topic.gated) and topic.account is not None:\n",
         "        if False:\n",
         area="whole", first="stalled",
     ),
     Mutant(
-        "idle topic closed below a ceiling on its way", "engine/ceilings.py",
+        "idle topic closed below a ceiling on its way", "engine/ops/ceilings.py",
         "        moves = topic.gated or topic.ceilings_moving\n",
         "        moves = topic.gated\n",
         is_quick=False, area="whole", first="idle",
-        also=(("engine/ceilings.py", "    assert not topic.ceilings_moving\n", ""),),
+        also=(("engine/ops/ceilings.py", "    assert not topic.ceilings_moving\n", ""),),
     ),
     Mutant(
-        "log of short lives never sealed", "engine/maintenance.py",
+        "log of short lives never sealed", "engine/upkeep/maintenance.py",
         "            or core.replayed_generations >= GENERATIONS_MAX\n", "",
         is_quick=False, area="whole",
         also=(
-            ("engine/maintenance.py", "(core.unsealed_records > 0 or core.is_untrimmed)",
+            ("engine/upkeep/maintenance.py", "(core.unsealed_records > 0 or core.is_untrimmed)",
              "(core.unsealed_records > 1 << 40)"),
         ),
     ),
     Mutant(
-        "PUT of a router waits for the backlog of all", "engine/maintenance.py",
+        "PUT of a router waits for the backlog of all", "engine/upkeep/maintenance.py",
         "        while self._work(self.core.clock.monotonic_s() + 1.0):\n",
         "        while self.run(1.0):\n",
         area="whole", first="chains",
     ),
     Mutant(
-        "router acknowledged before its source is durable", "engine/routing.py",
+        "router acknowledged before its source is durable", "engine/routing/definitions.py",
         "_lasting(core, _topic(core, options.source))", "_topic(core, options.source)",
         is_quick=False, area="whole", first="chains",
     ),
     Mutant(
-        "flags moved to the cold store as they were read", "engine/relocation.py",
+        "flags moved to the cold store as they were read", "engine/upkeep/relocation.py",
         "    if doubtful(held.info.rows, flags, held.flag_sums):\n", "    if False:\n",
         is_quick=False, area="whole", first="reading",
     ),
     Mutant(
-        "failed start lets go of nothing", "engine/recovery.py",
+        "failed start lets go of nothing", "engine/recovery/recovery.py",
         "        self._opened.close()\n        self.core.segments.close()\n", "        pass\n",
         area="whole",
     ),
     Mutant(
-        "failed sync leaves no note", "engine/commit.py",
+        "failed sync leaves no note", "engine/commit/committer.py",
         "            self.on_poison(error)\n", "",
         area="whole", first="failing",
     ),
     Mutant(
-        "read error met in the middle of a group", "engine/segments.py",
+        "read error met in the middle of a group", "engine/state/segments.py",
         "        except (TopicsError, MemoryError):\n            self.is_exact = False\n"
         "            return estimated(block)\n",
         "        except ZeroDivisionError:\n            raise\n",
         area="whole", first="reading",
         also=(
-            ("engine/commit.py",
+            ("engine/commit/committer.py",
              ("            result = op.apply()\n        except Exception as error:\n"
              "            self._broken(op, error)\n        if result is UNFINISHED:\n"
              "            return False\n"),
@@ -123,14 +123,14 @@ HISTORY_MUTANTS = (
         ),
     ),
     Mutant(
-        "seqs taken before the frame is made", "engine/append.py",
+        "seqs taken before the frame is made", "engine/ops/append.py",
         "        if topic.durability != \"ephemeral\":\n            self.flags, self.cols",
         "        if topic.durability != \"ephemeral\":\n"
         "            topic.next_seq = self.first + self.count\n            self.flags, self.cols",
         area="whole",
     ),
     Mutant(
-        "copies for a topic that is gone thrown away", "engine/forwarding.py",
+        "copies for a topic that is gone thrown away", "engine/routing/forwarding.py",
         "            append.arrived(self._core, self.topic, found.size)\n"
         "            put_pieces(self._core, self.topic, self.first, found.pieces)\n",
         "            append.arrived(self._core, self.topic, found.size)\n"
@@ -145,13 +145,13 @@ HISTORY_MUTANTS = (
         is_quick=False, area="whole", first="gentle",
     ),
     Mutant(
-        "what was staged beside a failure never answered", "engine/commit.py",
+        "what was staged beside a failure never answered", "engine/commit/committer.py",
         "        self._fail([*held, *pending, *ops], unknown(error))\n"
         "        self._refuse_staged()\n",
         "        self._fail([*held, *pending, *ops], unknown(error))\n",
         is_quick=False, area="whole", first="failing",
         also=(
-            ("engine/commit.py",
+            ("engine/commit/committer.py",
              ("        if self.poison is not None:\n            self._refuse_staged()\n"
              "            return\n"),
              "        if self.poison is not None:\n            return\n"),

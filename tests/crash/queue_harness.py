@@ -10,10 +10,10 @@ import msgspec
 from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS
 from tests.crash.lease_model import LeaseModel
 from tests.crash.router_harness import records_of
-from topics.engine import invariants
-from topics.engine.check import check
 from topics.engine.engine import Engine
-from topics.engine.queue_values import Claimant
+from topics.engine.offline import invariants
+from topics.engine.offline.check import check
+from topics.engine.state.queue_values import Claimant
 from topics.settings import Settings
 from topics.testing import CrashPlan, FakeClock, FakeDisk
 from topics.testing.modelcheck import Ending, require

@@ -8,7 +8,7 @@ import msgspec
 
 from tests.crash.harness import SETTINGS
 from tests.crash.queue_harness import NODES, QueueRun
-from topics.engine.queue_values import Claimant
+from topics.engine.state.queue_values import Claimant
 from topics.testing import CrashPlan
 from topics.testing.modelcheck import Ending
 

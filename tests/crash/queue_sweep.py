@@ -16,7 +16,7 @@ from tests.crash.lease_model import Job, LeaseModel
 from tests.crash.pace import Pace
 from tests.crash.queue_harness import QueueRun
 from topics.engine.engine import Engine
-from topics.engine.queue_values import lease_id
+from topics.engine.state.queue_values import lease_id
 from topics.testing import CrashPlan, FakeDisk
 from topics.testing.modelcheck import Ending, Violation, require
 

@@ -16,8 +16,8 @@ import msgspec
 
 from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, deterministic
 from tests.crash.pace import Pace
-from topics.engine.check import check
 from topics.engine.engine import Engine
+from topics.engine.offline.check import check
 from topics.settings import Settings
 from topics.testing import CrashPlan, FakeClock, FakeDisk
 from topics.testing.modelcheck import Ending, Violation, require

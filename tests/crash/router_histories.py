@@ -16,12 +16,12 @@ import msgspec
 from tests.crash.harness import ROOT, SETTINGS, deterministic
 from tests.crash.router_model import Instance, RouterModel
 from tests.support.late import hold_syncs
-from topics.engine import invariants
-from topics.engine.check import check
-from topics.engine.commit import Ticket
+from topics.engine.commit.committer import Ticket
 from topics.engine.engine import Engine
-from topics.engine.segments import ColdMiss
-from topics.engine.write import request_of
+from topics.engine.offline import invariants
+from topics.engine.offline.check import check
+from topics.engine.state.segments import ColdMiss
+from topics.engine.state.write_request import request_of
 from topics.errors import Incompatible, RecordTooLarge, RouterCycle, TopicFull
 from topics.testing import CrashPlan, DiskCrashed, FakeClock, FakeDisk
 from topics.testing.modelcheck import Ending, Violation, require

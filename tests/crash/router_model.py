@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from topics.engine.engine import Engine
-from topics.engine.routers import Router
+from topics.engine.state.routers import Router
 from topics.testing.modelcheck import Ending, require
 from topics.types import Record
 

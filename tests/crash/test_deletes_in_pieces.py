@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from tests.support.engines import World
-from topics.engine import core, deletes, deleting, tags
-from topics.engine.commit import Ticket
-from topics.engine.write import request_of
+from topics.engine.commit import core
+from topics.engine.commit.committer import Ticket
+from topics.engine.ops import deletes, deleting
+from topics.engine.state import tags
+from topics.engine.state.write_request import request_of
 from topics.errors import Closed
 from topics.testing import Lateness
 

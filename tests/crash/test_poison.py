@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from topics.engine.commit import Ticket
+from topics.engine.commit.committer import Ticket
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.errors import OutcomeUnknown, Poisoned, TopicsError
 from topics.settings import Settings
 from topics.testing import FakeClock, FakeDisk, Fault, FaultFs, Lateness, MonitorFs

@@ -13,7 +13,7 @@ from tests.crash.harness import SETTINGS, deterministic
 from tests.crash.queue_harness import QueueRun
 from tests.crash.queue_histories import random_history
 from tests.crash.queue_sweep import QueueSweep, Step
-from topics.engine.queue_values import Claimant
+from topics.engine.state.queue_values import Claimant
 from topics.testing import CrashPlan
 
 PLANS = {plan.name: plan for plan in CrashPlan.standard()}

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import pytest
 
 from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, deterministic
-from topics.engine import invariants
-from topics.engine.commit import Ticket
+from topics.engine.commit.committer import Ticket
+from topics.engine.commit.syncing import Syncer
 from topics.engine.engine import Engine
-from topics.engine.queue_values import Claimant, lease_id
-from topics.engine.syncing import Syncer
-from topics.engine.write import request_of
+from topics.engine.offline import invariants
+from topics.engine.state.queue_values import Claimant, lease_id
+from topics.engine.state.write_request import request_of
 from topics.errors import DiskFull
 from topics.storage.wal import Shard
 from topics.testing import FakeClock, FakeDisk

@@ -13,10 +13,10 @@ import pytest
 
 from tests.crash.harness import SETTINGS, Run, deterministic
 from tests.crash.test_corruption import kind_of, outcome, overwrite
-from topics.engine.check import check
 from topics.engine.engine import Engine
-from topics.engine.maintenance import write_mark
-from topics.engine.repair import Repaired, repair
+from topics.engine.offline.check import check
+from topics.engine.offline.repair import Repaired, repair
+from topics.engine.upkeep.maintenance import write_mark
 from topics.errors import CorruptData, TopicsError
 from topics.storage import marks
 from topics.storage.frames import SECTOR

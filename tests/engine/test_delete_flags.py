@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.engines import PATH, World, explained, tagged
-from topics.engine.check import check
-from topics.engine.repair import repair
+from topics.engine.offline.check import check
+from topics.engine.offline.repair import repair
 from topics.errors import CorruptData
 from topics.storage import segment
 from topics.storage.segment import DEAD, FileBytes

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, Ending, World, explained, seqs, tagged
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.errors import InvalidRequest, TopicNotFound
 
 

@@ -20,8 +20,8 @@ from tests.support.engines import (
     seqs,
     tagged,
 )
-from topics.engine.syncing import Syncer
-from topics.engine.write import request_of
+from topics.engine.commit.syncing import Syncer
+from topics.engine.state.write_request import request_of
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
 from topics.testing import CrashPlan

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World
-from topics.engine.checkpoint import checkpoint
-from topics.engine.queue_values import Claimant
-from topics.engine.write import request_of
+from topics.engine.state.queue_values import Claimant
+from topics.engine.state.write_request import request_of
+from topics.engine.upkeep.checkpoint import checkpoint
 from topics.errors import DiskFull
 from topics.settings import KIB
 

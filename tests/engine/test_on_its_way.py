@@ -8,12 +8,12 @@ import pytest
 
 from tests.support.engines import PATH, Ending, World
 from tests.support.late import hold_syncs
-from topics.engine.checkpoint import take
-from topics.engine.commit import Ticket
+from topics.engine.commit.committer import Ticket
+from topics.engine.commit.syncing import Syncer
 from topics.engine.engine import Engine
-from topics.engine.queue_values import Claimant
-from topics.engine.syncing import Syncer
-from topics.engine.write import request_of
+from topics.engine.state.queue_values import Claimant
+from topics.engine.state.write_request import request_of
+from topics.engine.upkeep.checkpoint import take
 from topics.errors import DiskFull
 from topics.storage.wal import Shard
 from topics.testing import Fault, FaultFs

@@ -7,10 +7,10 @@ from unittest.mock import Mock
 import pytest
 
 from tests.support.engines import ENDINGS, PATH, SURVIVABLE, Ending, World, tagged, values
-from topics.engine import promotion
-from topics.engine.check import check
-from topics.engine.commit import Ticket
-from topics.engine.write import request_of
+from topics.engine.commit.committer import Ticket
+from topics.engine.offline.check import check
+from topics.engine.ops import promotion
+from topics.engine.state.write_request import request_of
 from topics.errors import Closed, CorruptData, DiskFull
 
 DURABLE = ("memory", "disk", "fsync")

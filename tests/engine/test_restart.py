@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, read_all, tagged, values
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.settings import KIB
 from topics.testing import FakeClock, FakeDisk
 

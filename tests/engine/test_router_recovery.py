@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained, values
 from tests.support.late import hold_syncs
-from topics.engine import routing
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.routing import definitions
+from topics.engine.state.write_request import request_of
 from topics.errors import RouterNotFound
 
 SLICES_MAX = 30
@@ -245,7 +245,7 @@ def test_an_id_that_the_log_names_is_given_to_no_other_topic(
     syncer = hold_syncs(engine)
     shard = engine.core.committer.lane_of(engine.core.by_name["d"]).shard.index
     # Two writes that reach the disk in the other order.
-    monkeypatch.setattr(routing, "_lasting", lambda _core, source: source)
+    monkeypatch.setattr(definitions, "_lasting", lambda _core, source: source)
     engine.submit_router("r", {"source": "s", "dest": "d"})
     engine.flush()
     syncer.release(shard)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained, values
-from topics.engine.check import check
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.offline.check import check
+from topics.engine.state.write_request import request_of
 from topics.errors import (
     Incompatible,
     InvalidRequest,

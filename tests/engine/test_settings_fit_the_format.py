@@ -14,12 +14,14 @@ import msgspec
 import pytest
 
 from tests.support.engines import World
-from topics.engine import dead_letters, planning, promotion, singles
-from topics.engine.claims import DOOMED_MAX
 from topics.engine.engine import Engine
-from topics.engine.lease_frames import Granted
-from topics.engine.origins import encode as encode_origin
-from topics.engine.write import Batch, RecordInput
+from topics.engine.ops import promotion, singles
+from topics.engine.ops.lease_frames import Granted
+from topics.engine.queues import dead_letters
+from topics.engine.queues.claims import DOOMED_MAX
+from topics.engine.queues.origins import encode as encode_origin
+from topics.engine.routing import planning
+from topics.engine.state.write_request import Batch, RecordInput
 from topics.errors import InvalidRequest, PayloadTooLarge, Throttled
 from topics.server.config import load
 from topics.settings import AT_MOST, KEY_BYTES, LEASE_BYTES, MIB, Settings, check, from_environment

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from topics.engine.commit import Ticket
+from topics.engine.commit.committer import Ticket
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.errors import OutcomeUnknown, Poisoned
 from topics.settings import Settings
 from topics.testing import FakeClock, FakeDisk, FaultFs, Lateness, MonitorFs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.engine.commit import Syncer
+from topics.engine.commit.committer import Syncer
 from topics.engine.engine import Engine
 from topics.storage.wal import Shard
 

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 import uvloop
 
 from topics.engine.engine import Engine
+from topics.server.api.call import Call
 from topics.server.app import App
-from topics.server.call import Call
 from topics.server.config import load
-from topics.server.limits import HttpLimits
-from topics.server.server import HttpServer
+from topics.server.http.connections import HttpServer
+from topics.server.http.limits import HttpLimits
 
 T = TypeVar("T")
 START_S = 30.0

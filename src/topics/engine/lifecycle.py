@@ -12,16 +12,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import deleting, forwarding, freezing, promotion
-from topics.engine.ceilings import close as close_ceiling
-from topics.engine.commit import Ticket
-from topics.engine.core import Core
-from topics.engine.maintenance import Maintenance, write_mark
-from topics.engine.recovery import Recovery
-from topics.engine.resident import write_account
-from topics.engine.scrub import Scrubbed, scrub
-from topics.engine.segments import Segments
-from topics.engine.topic import Topic
+from topics.engine.commit.committer import Ticket
+from topics.engine.commit.core import Core
+from topics.engine.ops import deleting, promotion
+from topics.engine.ops.ceilings import close as close_ceiling
+from topics.engine.ops.resident import write_account
+from topics.engine.recovery.recovery import Recovery
+from topics.engine.routing import forwarding
+from topics.engine.state.segments import Segments
+from topics.engine.state.topic import Topic
+from topics.engine.upkeep import freezing
+from topics.engine.upkeep.maintenance import Maintenance, write_mark
+from topics.engine.upkeep.scrub import Scrubbed, scrub
 from topics.errors import Closed, DiskFull, Poisoned, StorageError
 from topics.settings import Settings, check
 from topics.storage.datadir import DataDir

@@ -14,27 +14,27 @@ from time import perf_counter
 from typing import Protocol
 
 from topics.clock import Clock, SystemClock
-from topics.engine.commit import Committer, Ticket
+from topics.engine.commit.committer import Committer, Ticket
 from topics.engine.engine import Engine
-from topics.engine.segments import ColdMiss
+from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
-from topics.server.auth import Key
-from topics.server.bodies import check_content_type
-from topics.server.call import Call
+from topics.server.api.auth import Key
+from topics.server.api.call import Call
+from topics.server.api.decoding import check_content_type
+from topics.server.api.dispatch import RouteHandler, Router
+from topics.server.api.origin import OriginRule
+from topics.server.api.route import Route
 from topics.server.config import Config
-from topics.server.counts import Counts
-from topics.server.delivery import Delivery
-from topics.server.driver import Driver
-from topics.server.errors import response_to
-from topics.server.longpoll import Waiters
-from topics.server.message import PENDING, Answer, Request, Response
-from topics.server.origin import OriginRule
-from topics.server.parking import Parking
-from topics.server.queue_desks import Desks
-from topics.server.router import RouteHandler, Router
-from topics.server.routes import Route
-from topics.server.server import HttpServer
-from topics.server.tick import Tick
+from topics.server.http.connections import HttpServer
+from topics.server.http.errors import response_to
+from topics.server.http.message import PENDING, Answer, Request, Response
+from topics.server.http.turns import Tick
+from topics.server.loop.counts import Counts
+from topics.server.loop.delivery import Delivery
+from topics.server.loop.driver import Driver
+from topics.server.loop.longpoll import Waiters
+from topics.server.loop.parking import Parking
+from topics.server.queues.desks import Desks
 
 LOG = logging.getLogger("topics.server")
 
@@ -49,7 +49,7 @@ class App:
     """Serves a directory. `start` begins recovery; `drain` and `close` end in order."""
 
     def __init__(self, config: Config, *, clock: Clock | None = None) -> None:
-        from topics.server import parts
+        from topics.server import surface
 
         self.config = config
         self.settings = config.settings
@@ -70,7 +70,7 @@ class App:
         is_open = config.options.allow_insecure_no_auth and not config.is_loopback
         origins = OriginRule(config.cors_origins, has_keys=bool(config.keys) or is_open)
         self._check_origin = origins.check
-        self.routes: list[Route] = [row for part in parts.PARTS for row in part(self).routes()]
+        self.routes: list[Route] = [row for part in surface.PARTS for row in part(self).routes()]
         # What judges a request by its head, for each handler that is behind one.
         self._judges: dict[RouteHandler, Callable[..., bool]] = {}
         self._router = Router((r.method, r.path, self._guarded(r)) for r in self.routes)

@@ -17,11 +17,11 @@ from typing import Any
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
 from topics.server import descriptors
+from topics.server.api.call import Call
 from topics.server.app import App
-from topics.server.call import Call
 from topics.server.config import Config
-from topics.server.limits import HttpLimits
-from topics.server.server import HttpServer
+from topics.server.http.connections import HttpServer
+from topics.server.http.limits import HttpLimits
 from topics.storage import heap
 from topics.storage.fs import Fs
 

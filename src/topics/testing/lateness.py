@@ -24,9 +24,9 @@ import errno
 import random
 from collections.abc import Callable
 
-from topics.engine.background import Job, Jobs
+from topics.engine.commit.background import Job, Jobs
+from topics.engine.commit.syncing import Syncer
 from topics.engine.lifecycle import Lifecycle
-from topics.engine.syncing import Syncer
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
 from topics.testing.fakenodes import SyncEffect

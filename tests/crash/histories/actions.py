@@ -14,9 +14,9 @@ from tests.crash.histories import looks, starts
 from tests.crash.histories.draws import config_of
 from tests.crash.histories.facts import Asked, Born, Instance
 from tests.crash.histories.world import ROOT, Edge, World
-from topics.engine.claims import claimant_of
-from topics.engine.cursors import Given
-from topics.engine.write import request_of
+from topics.engine.ops.cursors import Given
+from topics.engine.queues.claims import claimant_of
+from topics.engine.state.write_request import request_of
 from topics.storage import snapshot
 from topics.testing import CrashPlan, Fault
 from topics.types import Hold, resolve_config

@@ -21,7 +21,8 @@ from tests.crash.histories import actions
 from tests.crash.histories.draws import Mood, mood_of
 from tests.crash.histories.ends import finish
 from tests.crash.histories.world import World
-from topics.engine import ceilings, planning
+from topics.engine.ops import ceilings
+from topics.engine.routing import planning
 from topics.testing import OrderViolation
 from topics.testing.modelcheck import Violation
 

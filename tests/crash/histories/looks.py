@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.crash.histories.facts import Instance
 from tests.crash.histories.world import ROOT, World
-from topics.engine import invariants
+from topics.engine.offline import invariants
 from topics.errors import TopicsError
 from topics.storage import snapshot
 from topics.testing.model import Entry, ModelTopic

@@ -17,7 +17,7 @@ from tests.crash.histories.draws import Mood
 from tests.crash.histories.facts import Asked, Born, Ending, Instance, Sight
 from tests.crash.histories.memory import Memory
 from topics.engine.engine import Engine
-from topics.engine.segments import ColdMiss
+from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, OutcomeUnknown, Poisoned, TopicsError
 from topics.testing import (
     CrashPlan,

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.servers import Client, Served, inside
 from topics.errors import InvalidRequest
-from topics.server.auth import ADMIN, ALL_SCOPES, DELETE, READ, WRITE, parse_keys, query_token
-from topics.server.listing import visible_prefixes
+from topics.server.api.auth import ADMIN, ALL_SCOPES, DELETE, READ, WRITE, parse_keys, query_token
+from topics.server.routes.listing import visible_prefixes
 
 KEY_SCOPES = {
     "root-secret": ALL_SCOPES, "reader": READ, "writer": WRITE, "deleter": DELETE, "admin": ADMIN,

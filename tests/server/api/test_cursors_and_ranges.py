@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.servers import Client, Served, inside
-from topics.server import shapes
+from topics.server.api import shapes
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 COLUMNS = [

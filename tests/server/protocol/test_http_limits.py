@@ -10,8 +10,8 @@ import pytest
 
 from tests.server.protocol.app import Served, serving
 from tests.server.protocol.wire import Wire, eventually, message
-from topics.server.body import Parts
-from topics.server.limits import HttpLimits
+from topics.server.http.gathered_body import Parts
+from topics.server.http.limits import HttpLimits
 
 LIMITS = HttpLimits(
     target_bytes_max=1000,

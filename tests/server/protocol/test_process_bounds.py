@@ -15,7 +15,7 @@ from tests.server.protocol.app import Served, serving
 from tests.server.protocol.h2_client import H2Client
 from tests.server.protocol.test_websocket import HANDSHAKE, frame
 from tests.server.protocol.wire import Wire, eventually, message
-from topics.server.limits import HttpLimits
+from topics.server.http.limits import HttpLimits
 
 KIB, MIB = 1024, 1024 * 1024
 BODY = 100 * KIB

@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from topics.errors import NotFound
-from topics.server.errors import BadRequest, Forbidden, MethodNotAllowed
-from topics.server.http1 import HttpProtocol
-from topics.server.message import Answer, Head, Request, Response
-from topics.server.origin import OriginRule
-from topics.server.router import CACHED_PATHS_MAX, Router
+from topics.server.api.dispatch import CACHED_PATHS_MAX, Router
+from topics.server.api.origin import OriginRule
+from topics.server.http.errors import BadRequest, Forbidden, MethodNotAllowed
+from topics.server.http.http1 import HttpProtocol
+from topics.server.http.message import Answer, Head, Request, Response
 
 NO_CONNECTION = cast(HttpProtocol, None)
 

@@ -14,7 +14,7 @@ from tests.server.watch.test_pressure_and_consistency import press
 from tests.support.servers import Inside, inside
 from tests.support.streams import EventSource, Refused
 from topics.errors import DiskFull
-from topics.server import work_stream
+from topics.server.queues import work_stream
 
 PAD = "x" * 60_000
 

@@ -12,8 +12,8 @@ import pytest
 from tests.server.protocol.wire import eventually
 from tests.server.watch.test_pressure_and_consistency import press
 from tests.support.servers import Client, Inside, inside
-from topics.server import parking
-from topics.server.call import Call
+from topics.server.api.call import Call
+from topics.server.loop import parking
 
 BODY = b'{"records":[{"data":1}]}'
 HEADERS = {"Content-Type": "application/json"}
