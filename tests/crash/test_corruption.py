@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.crash.harness import COLD, LOSE_ALL, SETTINGS, Run, deterministic
-from tests.crash.workflows import COLD_SETTINGS
+from tests.crash.harness.log_harness import COLD, LOSE_ALL, SETTINGS, Run, deterministic
+from tests.crash.harness.workflows import COLD_SETTINGS
 from topics.engine.engine import Engine
 from topics.errors import CorruptData, TopicsError
 from topics.settings import Settings

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.crash.harness import LOSE_ALL, SETTINGS, Run, check_image, deterministic
+from tests.crash.harness.log_harness import LOSE_ALL, SETTINGS, Run, check_image, deterministic
 from topics.engine.engine import Engine
 from topics.errors import DiskFull, OutcomeUnknown, Poisoned, TopicsError
 from topics.testing import CrashPlan, FakeClock, FakeDisk, Fault, FaultFs, MonitorFs

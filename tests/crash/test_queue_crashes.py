@@ -9,10 +9,10 @@ from functools import partial
 import msgspec
 import pytest
 
-from tests.crash.harness import SETTINGS, deterministic
-from tests.crash.queue_harness import QueueRun
-from tests.crash.queue_histories import random_history
-from tests.crash.queue_sweep import QueueSweep, Step
+from tests.crash.harness.log_harness import SETTINGS, deterministic
+from tests.crash.harness.queue_harness import QueueRun
+from tests.crash.harness.queue_histories import random_history
+from tests.crash.harness.queue_sweep import QueueSweep, Step
 from topics.engine.state.queue_values import Claimant
 from topics.testing import CrashPlan
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, deterministic
+from tests.crash.harness.log_harness import LOSE_ALL, ROOT, SETTINGS, deterministic
 from topics.engine.commit.committer import Ticket
 from topics.engine.commit.syncing import Syncer
 from topics.engine.engine import Engine

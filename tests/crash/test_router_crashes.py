@@ -8,9 +8,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.crash.harness import SETTINGS
-from tests.crash.router_harness import RouterRun, RouterSweep
-from tests.crash.router_histories import random_history
+from tests.crash.harness.log_harness import SETTINGS
+from tests.crash.harness.router_harness import RouterRun, RouterSweep
+from tests.crash.harness.router_histories import random_history
 from topics.settings import Settings
 from topics.testing import CrashPlan
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.crash.harness import SETTINGS, Run, deterministic
+from tests.crash.harness.log_harness import SETTINGS, Run, deterministic
 from tests.crash.test_corruption import kind_of, outcome, overwrite
 from topics.engine.engine import Engine
 from topics.engine.offline.check import check

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tests.crash.harness import COLD, SETTINGS, Run
+from tests.crash.harness.log_harness import COLD, SETTINGS, Run
 from topics.settings import Settings
 from topics.testing import CrashPlan
 from topics.testing.model import Operation

@@ -6,8 +6,8 @@ import random
 
 import msgspec
 
-from tests.crash.harness import SETTINGS
-from tests.crash.queue_harness import NODES, QueueRun
+from tests.crash.harness.log_harness import SETTINGS
+from tests.crash.harness.queue_harness import NODES, QueueRun
 from topics.engine.state.queue_values import Claimant
 from topics.testing import CrashPlan
 from topics.testing.modelcheck import Ending

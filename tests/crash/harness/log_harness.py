@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.pace import Pace
+from tests.crash.harness.pace import Pace
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
 from topics.errors import DiskFull, OutcomeUnknown, Poisoned, TopicsError

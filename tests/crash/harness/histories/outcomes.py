@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.crash.histories.facts import Asked, Instance
+from tests.crash.harness.histories.facts import Asked, Instance
 from topics.errors import OutcomeUnknown
 from topics.testing.modelcheck import require
 
 if TYPE_CHECKING:
-    from tests.crash.histories.world import World
+    from tests.crash.harness.histories.world import World
 
 
 def settle(world: World, asked: Asked) -> None:

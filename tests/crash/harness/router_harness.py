@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, deterministic
-from tests.crash.pace import Pace
+from tests.crash.harness.log_harness import LOSE_ALL, ROOT, SETTINGS, deterministic
+from tests.crash.harness.pace import Pace
 from topics.engine.engine import Engine
 from topics.engine.offline.check import check
 from topics.settings import Settings

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tests.crash.harness import COLD, SETTINGS, Run
+from tests.crash.harness.log_harness import COLD, SETTINGS, Run
 from topics.settings import Settings
 from topics.testing import CrashPlan
 from topics.testing.model import Operation

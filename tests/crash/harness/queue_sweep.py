@@ -11,10 +11,10 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 
-from tests.crash.harness import LOSE_ALL, ROOT, deterministic
-from tests.crash.lease_model import Job, LeaseModel
-from tests.crash.pace import Pace
-from tests.crash.queue_harness import QueueRun
+from tests.crash.harness.lease_model import Job, LeaseModel
+from tests.crash.harness.log_harness import LOSE_ALL, ROOT, deterministic
+from tests.crash.harness.pace import Pace
+from tests.crash.harness.queue_harness import QueueRun
 from topics.engine.engine import Engine
 from topics.engine.state.queue_values import lease_id
 from topics.testing import CrashPlan, FakeDisk

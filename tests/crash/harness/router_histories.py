@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator
 
 import msgspec
 
-from tests.crash.harness import ROOT, SETTINGS, deterministic
-from tests.crash.router_model import Instance, RouterModel
+from tests.crash.harness.log_harness import ROOT, SETTINGS, deterministic
+from tests.crash.harness.router_model import Instance, RouterModel
 from tests.support.late import hold_syncs
 from topics.engine.commit.committer import Ticket
 from topics.engine.engine import Engine

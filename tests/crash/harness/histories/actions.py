@@ -10,10 +10,10 @@ import errno
 import random
 from collections.abc import Callable
 
-from tests.crash.histories import looks, starts
-from tests.crash.histories.draws import config_of
-from tests.crash.histories.facts import Asked, Born, Instance
-from tests.crash.histories.world import ROOT, Edge, World
+from tests.crash.harness.histories import looks, starts
+from tests.crash.harness.histories.draws import config_of
+from tests.crash.harness.histories.facts import Asked, Born, Instance
+from tests.crash.harness.histories.world import ROOT, Edge, World
 from topics.engine.ops.cursors import Given
 from topics.engine.queues.claims import claimant_of
 from topics.engine.state.write_request import request_of

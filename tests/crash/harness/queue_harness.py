@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS
-from tests.crash.lease_model import LeaseModel
-from tests.crash.router_harness import records_of
+from tests.crash.harness.lease_model import LeaseModel
+from tests.crash.harness.log_harness import LOSE_ALL, ROOT, SETTINGS
+from tests.crash.harness.router_harness import records_of
 from topics.engine.engine import Engine
 from topics.engine.offline import invariants
 from topics.engine.offline.check import check

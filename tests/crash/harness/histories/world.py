@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tests.crash.histories import outcomes
-from tests.crash.histories.draws import Mood
-from tests.crash.histories.facts import Asked, Born, Ending, Instance, Sight
-from tests.crash.histories.memory import Memory
+from tests.crash.harness.histories import outcomes
+from tests.crash.harness.histories.draws import Mood
+from tests.crash.harness.histories.facts import Asked, Born, Ending, Instance, Sight
+from tests.crash.harness.histories.memory import Memory
 from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, OutcomeUnknown, Poisoned, TopicsError

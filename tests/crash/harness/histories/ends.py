@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.crash.histories import folds, starts
-from tests.crash.histories.world import ROOT, World
+from tests.crash.harness.histories import folds, starts
+from tests.crash.harness.histories.world import ROOT, World
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
 from topics.storage import wal

@@ -10,8 +10,8 @@ import random
 from functools import partial
 from typing import Any
 
-from tests.crash.histories.facts import Instance
-from tests.crash.histories.world import ROOT, World
+from tests.crash.harness.histories.facts import Instance
+from tests.crash.harness.histories.world import ROOT, World
 from topics.engine.offline import invariants
 from topics.errors import TopicsError
 from topics.storage import snapshot

@@ -37,8 +37,9 @@ DAMAGES = [clear, clear_all, swap]
 
 
 @pytest.fixture
-def flagged(world: World) -> World:
+def flagged() -> World:
     """Sealed records, some of them deleted so long ago that no frame says so any more."""
+    world = World()
     world.engine.put_topic("t", {"durability": "fsync"})
     world.engine.append("t", tagged("a", "x", "a", "a", "x", "a"))
     world.engine.checkpoint()

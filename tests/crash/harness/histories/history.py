@@ -1,7 +1,7 @@
 """A history is a seed: its mood, and a list of steps. A failing one is shrunk step by step.
 
-python -m tests.crash.histories.history FIRST COUNT     # runs seeds, prints what breaks
-python -m tests.crash.histories.history SEED            # one, with its shrunk steps
+python -m tests.crash.harness.histories.history FIRST COUNT     # runs seeds, prints what breaks
+python -m tests.crash.harness.histories.history SEED            # one, with its shrunk steps
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tests.crash.harness import deterministic
-from tests.crash.histories import actions
-from tests.crash.histories.draws import Mood, mood_of
-from tests.crash.histories.ends import finish
-from tests.crash.histories.world import World
+from tests.crash.harness.histories import actions
+from tests.crash.harness.histories.draws import Mood, mood_of
+from tests.crash.harness.histories.ends import finish
+from tests.crash.harness.histories.world import World
+from tests.crash.harness.log_harness import deterministic
 from topics.engine.ops import ceilings
 from topics.engine.routing import planning
 from topics.testing import OrderViolation

@@ -6,7 +6,7 @@ are looked through first; none was written for any of them.
 
 from __future__ import annotations
 
-from tests.crash.mutant import Mutant
+from tests.crash.harness.mutant import Mutant
 
 HISTORY_MUTANTS = (
     Mutant(

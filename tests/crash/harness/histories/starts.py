@@ -10,9 +10,9 @@ import errno
 import json
 import random
 
-from tests.crash.histories import looks
-from tests.crash.histories.facts import Ending, Instance
-from tests.crash.histories.world import World
+from tests.crash.harness.histories import looks
+from tests.crash.harness.histories.facts import Ending, Instance
+from tests.crash.harness.histories.world import World
 from topics.errors import TopicsError
 from topics.testing import CrashPlan, DiskCrashed, Fault
 from topics.testing.modelcheck import Violation, require

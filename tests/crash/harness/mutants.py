@@ -1,13 +1,13 @@
 """Planted bugs: one textual change of the product each, of the kind that storage engines have had.
 
-`python -m tests.crash.mutants` lists them. A change whose text is no longer found is an error: the
-product moved on and the bug has to be planted anew.
+`python -m tests.crash.harness.mutants` lists them. A change whose text is no longer found is an
+error: the product moved on and the bug has to be planted anew.
 """
 
 from __future__ import annotations
 
-from tests.crash.history_mutants import HISTORY_MUTANTS
-from tests.crash.mutant import Mutant
+from tests.crash.harness.history_mutants import HISTORY_MUTANTS
+from tests.crash.harness.mutant import Mutant
 
 MUTANTS = (
     Mutant(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.crash.histories import looks
-from tests.crash.histories.world import Edge, World
+from tests.crash.harness.histories import looks
+from tests.crash.harness.histories.world import Edge, World
 from topics.testing.modelcheck import require
 
 ROUNDS_MAX = 60

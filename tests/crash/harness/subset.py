@@ -1,7 +1,7 @@
 """An ordinary part of the crash and I/O-error suites, for a product that may have a bug in it.
 
-`python -m tests.crash.subset SECONDS AREA FIRST` exits 0 when nothing was found, 3 when something
-was. FIRST is the workflow to begin with.
+`python -m tests.crash.harness.subset SECONDS AREA FIRST` exits 0 when nothing was found, 3 when
+something was. FIRST is the workflow to begin with.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import itertools
 import sys
 import time
 
-from tests.crash.harness import Sweep, deterministic
-from tests.crash.histories.draws import mood_of
-from tests.crash.histories.history import failure as whole_failure
-from tests.crash.queue_histories import random_history
-from tests.crash.queue_sweep import QueueSweep
-from tests.crash.router_harness import RouterSweep
-from tests.crash.router_histories import random_history as chain_history
+from tests.crash.harness.histories.draws import mood_of
+from tests.crash.harness.histories.history import failure as whole_failure
+from tests.crash.harness.log_harness import Sweep, deterministic
+from tests.crash.harness.queue_histories import random_history
+from tests.crash.harness.queue_sweep import QueueSweep
+from tests.crash.harness.router_harness import RouterSweep
+from tests.crash.harness.router_histories import random_history as chain_history
+from tests.crash.harness.workflows import WORKFLOWS
 from tests.crash.test_corruption import check_fallback
 from tests.crash.test_io_errors import cases, check_after, run_with
 from tests.crash.test_queue_crashes import WORKFLOWS as QUEUE_WORKFLOWS
 from tests.crash.test_router_crashes import WORKFLOWS as ROUTER_WORKFLOWS
-from tests.crash.workflows import WORKFLOWS
 from topics.testing import CrashPlan, OrderViolation
 
 FOUND = 3
