@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.crash.harness.io_errors import workload
 from tests.crash.harness.log_harness import LOSE_ALL, ROOT, SETTINGS, Run, deterministic
-from tests.crash.test_io_errors import workload
 from tests.support.engines import PATH, World, values
 from topics.engine.engine import Engine
 from topics.engine.state.topic import JOIN_BYTES_MAX

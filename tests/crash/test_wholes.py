@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.crash.harness.log_harness import SETTINGS, Run, deterministic
-from tests.crash.test_corruption import kind_of, outcome, overwrite
+from tests.crash.harness.rot import kind_of, outcome, overwrite
 from topics.engine.engine import Engine
 from topics.engine.offline.check import check
 from topics.engine.offline.repair import Repaired, repair

@@ -12,16 +12,16 @@ import time
 
 from tests.crash.harness.histories.draws import mood_of
 from tests.crash.harness.histories.history import failure as whole_failure
+from tests.crash.harness.io_errors import cases, check_after, run_with
 from tests.crash.harness.log_harness import Sweep, deterministic
 from tests.crash.harness.queue_histories import random_history
 from tests.crash.harness.queue_sweep import QueueSweep
+from tests.crash.harness.queue_workflows import WORKFLOWS as QUEUE_WORKFLOWS
+from tests.crash.harness.rot import check_fallback
 from tests.crash.harness.router_harness import RouterSweep
 from tests.crash.harness.router_histories import random_history as chain_history
+from tests.crash.harness.router_workflows import WORKFLOWS as ROUTER_WORKFLOWS
 from tests.crash.harness.workflows import WORKFLOWS
-from tests.crash.test_corruption import check_fallback
-from tests.crash.test_io_errors import cases, check_after, run_with
-from tests.crash.test_queue_crashes import WORKFLOWS as QUEUE_WORKFLOWS
-from tests.crash.test_router_crashes import WORKFLOWS as ROUTER_WORKFLOWS
 from topics.testing import CrashPlan, OrderViolation
 
 FOUND = 3
