@@ -12,7 +12,6 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from topics.engine.reading.watch import Cursor, Frame, Subscription
 from topics.errors import NotFound, Throttled, TopicsError
@@ -21,9 +20,7 @@ from topics.server.api.auth import Key
 from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
 from topics.server.http.errors import LOG, BadRequest, Unauthorized
 from topics.server.http.event_stream import EventStream, chunk_of
-
-if TYPE_CHECKING:
-    from topics.server.loop.delivery import Delivery
+from topics.server.loop.services import Services
 
 WID_BYTES = 16
 _WID = re.compile(r"wid_[A-Za-z0-9_-]{22}")
@@ -44,19 +41,19 @@ class Session:
 class Sessions:
     """All sessions, those without a stream in the order in which they lost it."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
-        self._options = delivery.app.config.options
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._options = services.config.options
         self._all: dict[str, Session] = {}
         self._idle: OrderedDict[str, Session] = OrderedDict()
-        delivery.app.counts.watch_sessions = lambda: len(self._all)
+        services.counts.watch_sessions = lambda: len(self._all)
 
     def __len__(self) -> int:
         return len(self._all)
 
     def reclaim(self) -> None:
         """Forgets what has been without a stream for too long."""
-        oldest_s = self._delivery.app.loop.time() - self._options.session_ttl_ms / 1000
+        oldest_s = self._services.loop.time() - self._options.session_ttl_ms / 1000
         while self._idle:
             session = next(iter(self._idle.values()))
             if session.idle_since_s >= oldest_s:
@@ -98,7 +95,7 @@ class Sessions:
         """Lets a stream carry the session, from where its cursors are."""
         assert session.stream is None
         self._idle.pop(session.wid, None)
-        session.stream = SessionStream(self, self._delivery, session, stream)
+        session.stream = SessionStream(self, self._services, session, stream)
         session.stream.begin()
 
     def closed(self, session: Session, stream: SessionStream) -> None:
@@ -107,7 +104,7 @@ class Sessions:
             self._rest(session)
 
     def _rest(self, session: Session) -> None:
-        session.idle_since_s = self._delivery.app.loop.time()
+        session.idle_since_s = self._services.loop.time()
         self._idle[session.wid] = session
         self._idle.move_to_end(session.wid)
 
@@ -115,17 +112,18 @@ class Sessions:
 class SessionStream:
     """One open stream of a session."""
 
-    __slots__ = ("_advised_s", "_delivery", "_session", "_sessions", "_stream", "sent_s")
+    __slots__ = ("_advised_s", "_clock", "_delivery", "_session", "_sessions", "_stream", "sent_s")
 
     def __init__(
-        self, sessions: Sessions, delivery: Delivery, session: Session, stream: EventStream
+        self, sessions: Sessions, services: Services, session: Session, stream: EventStream
     ) -> None:
         self._sessions = sessions
-        self._delivery = delivery
+        self._clock = services.clock
+        self._delivery = services.delivery
         self._session = session
         self._stream = stream
         self._advised_s = 0.0
-        self.sent_s = delivery.now_s
+        self.sent_s = services.delivery.now_s
 
     def begin(self) -> None:
         stream, delivery = self._stream, self._delivery
@@ -133,7 +131,7 @@ class SessionStream:
         stream.on_writable = self._writable
         stream.on_drain = self._drain
         # The first heartbeat shows a reader, and every proxy on the way, that the stream is open.
-        wall_ms = delivery.app.clock.wall_ms()
+        wall_ms = self._clock.wall_ms()
         stream.send(sse_frames.RETRY + sse_frames.heartbeat(wall_ms))
         delivery.keep_alive(self)
         delivery.feeds.attach(self._session.subscription, self)

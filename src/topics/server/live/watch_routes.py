@@ -5,7 +5,7 @@ Everything that can be wrong is said before the stream opens; from then on it sp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -23,10 +23,8 @@ from topics.server.http.errors import BadRequest
 from topics.server.http.event_stream import EventStream
 from topics.server.http.message import PENDING, Answer
 from topics.server.live.sessions import Session, Sessions
+from topics.server.loop.services import Services
 from topics.types import NAME_SCHEMA, U64, U64_MAX, TopicState, check_name, clamp
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 LIMIT_DEFAULT = 256
 FRAME_BYTES_DEFAULT = 256 * 1024
@@ -83,10 +81,10 @@ _WATCH = msgspec.json.Decoder(WatchBody)
 
 
 class WatchRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._delivery = app.delivery
-        self._sessions = Sessions(app.delivery)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._delivery = services.delivery
+        self._sessions = Sessions(services)
 
     def routes(self) -> list[Route]:
         return [
@@ -124,7 +122,7 @@ class WatchRoutes:
         body = decode(call, _WATCH)
         is_lenient = Query(call.query).flag("lenient", default=False)
         self._check_topics(call, body)
-        look = look_of(body, self._app)
+        look = look_of(body, self._services)
         cursor = {} if body.cursor is None else sse_frames.parse_id(body.cursor, list(body.topics))
         if self._delivery.pressure.is_refusing:
             self._delivery.refuse("watch")
@@ -133,9 +131,9 @@ class WatchRoutes:
         places: dict[str, tuple[int, int]] = {}
         told: dict[str, WatchedTopic] = {}
         for name, given in body.topics.items():
-            if is_lenient and name not in self._app.engine.core.by_name:
+            if is_lenient and name not in self._services.engine.core.by_name:
                 continue
-            state = self._app.engine.state(name, touch=False)
+            state = self._services.engine.state(name, touch=False)
             wanted = given or WatchTopic()
             if name in cursor:
                 seq, epoch = cursor[name]
@@ -151,13 +149,13 @@ class WatchRoutes:
         return call.answer(
             Watching(
                 wid=session.wid, stream_url=f"/v0/watch/{session.wid}",
-                session_ttl_ms=self._app.config.options.session_ttl_ms, topics=told,
+                session_ttl_ms=self._services.config.options.session_ttl_ms, topics=told,
                 performance=call.performance(),
             )
         )  # fmt: skip
 
     def _check_topics(self, call: Call, body: WatchBody) -> None:
-        maximum = self._app.config.options.max_watch_topics
+        maximum = self._services.config.options.max_watch_topics
         if not body.topics:
             raise BadRequest("topics must name at least one topic")
         check_topic_count(len(body.topics), maximum)
@@ -197,18 +195,18 @@ def check_topic_count(count: int, maximum: int) -> None:
         )  # fmt: skip
 
 
-def look_of(body: LookBody, app: App) -> Look:
+def look_of(body: LookBody, services: Services) -> Look:
     """What a reader asked to see, within the server's limits."""
     nodes = [body.node] if isinstance(body.node, str) else body.node or []
     if len(nodes) > NODES_MAX:
         raise BadRequest(f"node names {len(nodes)} nodes; at most {NODES_MAX} can be left out")
-    longest = app.settings.max_node_bytes
+    longest = services.settings.max_node_bytes
     # No record can be of a node with a longer name.
     kept = frozenset(node for node in nodes if len(node) <= longest)
     view = View(kept, body.include_tags, body.include_meta, body.include_data)
     return Look.of(
         view,
-        limit=clamp(body.limit or LIMIT_DEFAULT, 1, app.settings.max_limit),
+        limit=clamp(body.limit or LIMIT_DEFAULT, 1, services.settings.max_limit),
         bytes_max=clamp(body.max_batch_bytes or FRAME_BYTES_ZERO, 1, FRAME_BYTES_MAX),
         is_strong=body.consistency == "strong",
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from topics.engine.commit.committer import Ticket
 from topics.engine.reading.watch import Cursor, Frame, Subscription
 from topics.engine.state.write_request import decode_write
-from topics.errors import InvalidRequest, OutcomeUnknown, Poisoned, Throttled, TopicsError
+from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError
 from topics.server.api.auth import ADMIN, READ, WRITE, Key
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode_json
@@ -42,10 +42,8 @@ from topics.server.live.ws_commands import (
     publish_of,
     write_body,
 )
+from topics.server.loop.services import Services
 from topics.types import Appended, check_name
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 # Publishes of one connection that wait for the log.
 PENDING_MAX = 1024
@@ -61,8 +59,8 @@ _OPS = {
 
 
 class WsRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def routes(self) -> list[Route]:
         return [
@@ -75,10 +73,10 @@ class WsRoutes:
         ]  # fmt: skip
 
     def open(self, call: Call) -> Answer:
-        delivery = self._app.delivery
+        delivery = self._services.delivery
         delivery.enter(call.key)
         try:
-            Connection(self._app, call)
+            Connection(self._services, call)
         except BaseException:
             delivery.leave(call.key)
             raise
@@ -89,15 +87,22 @@ class Connection:
     """One WebSocket: its subscriptions, one for each topic, and its publishes on their way."""
 
     __slots__ = (
-        "_advised_s", "_app", "_delivery", "_key", "_pending", "_socket", "_topics", "sent_s",
+        "_advised_s",
+        "_delivery",
+        "_key",
+        "_pending",
+        "_services",
+        "_socket",
+        "_topics",
+        "sent_s",
     )  # fmt: skip
 
     # The protocol's own pings keep the connection alive.
     heartbeat_s = 3600.0
 
-    def __init__(self, app: App, call: Call) -> None:
-        self._app = app
-        self._delivery = app.delivery
+    def __init__(self, services: Services, call: Call) -> None:
+        self._services = services
+        self._delivery = services.delivery
         self._key: Key | None = call.key
         self._topics: dict[str, Subscription] = {}
         self._pending = 0
@@ -131,9 +136,7 @@ class Connection:
                     f"op is one of subscribe, unsubscribe, publish, ping; not {head.op!r:.100}"
                 )
         except Poisoned as error:
-            self._app.driver.fail(error)
-            lost = OutcomeUnknown("storage failed, and the server ends to recover; retry then")
-            self._send_error(lost, request_id)
+            self._send_error(self._services.failed(error), request_id)
         except TopicsError as error:
             self._send_error(error, request_id)
 
@@ -146,12 +149,12 @@ class Connection:
         if not wanted:
             raise InvalidRequest("subscribe needs topic or topics")
         self._authorize(READ, wanted)
-        maximum = self._app.config.options.max_watch_topics
+        maximum = self._services.config.options.max_watch_topics
         check_topic_count(len(wanted.keys() | self._topics.keys()), maximum)
-        look = look_of(body, self._app)
+        look = look_of(body, self._services)
         places, told = {}, {}
         for name, given in wanted.items():
-            state = self._app.engine.state(check_name(name), touch=False)
+            state = self._services.engine.state(check_name(name), touch=False)
             places[name] = place_of(given or WatchTopic(), state)
             told[name] = watched(places[name][0], state)
         self._send({"op": "subscribed", "topics": told}, body.request_id)
@@ -190,9 +193,9 @@ class Connection:
         body = publish_of(text)
         name = body.topic
         self._authorize(WRITE, (name,))
-        app, key = self._app, self._key
-        request = decode_write(write_body(body), app.settings)
-        if request.config is not None and name not in app.engine.core.by_name:
+        services, key = self._services, self._key
+        request = decode_write(write_body(body), services.settings)
+        if request.config is not None and name not in services.engine.core.by_name:
             self._authorize(ADMIN, ())
             if key is not None:
                 key.require_config(request.config)
@@ -202,10 +205,10 @@ class Connection:
                 limit="max_pending", max=PENDING_MAX,
             )  # fmt: skip
         if key is not None:
-            key.enter(app.config.options.max_inflight_per_key)
+            key.enter(services.config.options.max_inflight_per_key)
         if self._delivery.pressure.is_refusing and not request.disable_backpressure:
             self._delivery.refuse("publish", name)
-        ticket = app.engine.submit_append(name, request)
+        ticket = services.engine.submit_append(name, request)
         done = partial(self._published, body.request_id, body.return_seqs, began_s)
         self._pending += 1
         if key is not None:
@@ -214,7 +217,7 @@ class Connection:
             done(ticket)
         else:
             ticket.callback = done
-            app.driver.flush_soon()
+            services.driver.flush_soon()
 
     def _published(
         self, request_id: RequestId, returns_seqs: bool, began_s: float, ticket: Ticket
@@ -226,7 +229,7 @@ class Connection:
             self._send_error(ticket.error, request_id)
             return
         done: Appended = ticket.result
-        core = self._app.engine.core
+        core = self._services.engine.core
         log, topic = core.committer, core.by_name.get(done.topic)
         is_durable = topic is not None and topic.config.durable
         answer: dict[str, Any] = {

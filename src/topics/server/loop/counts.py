@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from topics.server.app import App
-    from topics.server.http.connections import HttpServer
+from topics.server.http.connections import HttpServer
 
 
 def _none() -> int:
@@ -17,8 +14,7 @@ def _none() -> int:
 class Counts:
     """Each is a call, so that whoever keeps the registry answers; without one there are none."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self) -> None:
         self.routers: Callable[[], int] = _none
         self.sse_connections: Callable[[], int] = _none
         self.watch_sessions: Callable[[], int] = _none

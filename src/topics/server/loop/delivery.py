@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from topics.clock import Clock
 from topics.engine.engine import Engine
 from topics.engine.reading import priority
 from topics.engine.reading.feeds import Feeds
@@ -17,11 +18,10 @@ from topics.engine.reading.scheduler import TICK_MS, Scheduler
 from topics.engine.state.topic import Topic
 from topics.errors import Poisoned, Throttled
 from topics.server.api.auth import Key
+from topics.server.config import ServerOptions
 from topics.server.http.errors import LOG
 from topics.server.http.turns import Tick
-
-if TYPE_CHECKING:
-    from topics.server.app import App
+from topics.server.loop.driver import Driver
 
 TICK_S = TICK_MS / 1000
 # Turns of the scheduler that follow each other may keep the sockets waiting for so long.
@@ -63,14 +63,17 @@ class Outlet(Protocol):
 class Delivery:
     """What streams and sockets share. `feeds` is there once the engine is."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.scheduler = Scheduler(app.clock, self._wake)
+    def __init__(self, driver: Driver, clock: Clock, options: ServerOptions) -> None:
+        self.scheduler = Scheduler(clock, self._wake)
         self.pressure = self.scheduler.pressure
         self.feeds: Feeds
         self.connections = 0
         # The loop's time, a tick old at most.
-        self.now_s = app.loop.time()
+        self.now_s = driver.loop.time()
+        self._driver = driver
+        self._loop = driver.loop
+        self._clock = clock
+        self._options = options
         self._tick: Tick
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
@@ -83,7 +86,6 @@ class Delivery:
         self._bucket = int(self.now_s / BUCKET_S)
         # Outlets that have something to send and take nothing, since when.
         self._slow: dict[Outlet, float] = {}
-        app.counts.sse_connections = lambda: self.connections
 
     # -- life --------------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ class Delivery:
 
     def opened(self, engine: Engine) -> None:
         """The engine can be used. Whoever was told of publications before still is."""
-        self.feeds = feeds = Feeds(engine.core, self.scheduler, self.app.driver.fetch)
+        self.feeds = feeds = Feeds(engine.core, self.scheduler, self._driver.fetch)
         before, after = engine.core.published, feeds.published
 
         def published(topic: Topic) -> None:
@@ -100,9 +102,9 @@ class Delivery:
             after(topic)
 
         engine.core.published = published
-        self.now_s = self.app.loop.time()
+        self.now_s = self._loop.time()
         self._due_s = self.now_s + TICK_S
-        self._timer = self.app.loop.call_at(self._due_s, self._run)
+        self._timer = self._loop.call_at(self._due_s, self._run)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -112,14 +114,13 @@ class Delivery:
 
     def enter(self, key: Key | None) -> None:
         """Counts a connection in. Raises Throttled when there are as many as there may be."""
-        options = self.app.config.options
-        maximum = options.max_sse_connections
+        maximum = self._options.max_sse_connections
         if maximum and self.connections >= maximum:
             raise Throttled(
                 f"{maximum} streams are open, the most this server allows; retry when one ends",
                 limit="max_sse_connections", max=maximum,
             )  # fmt: skip
-        maximum = options.max_sse_connections_per_key
+        maximum = self._options.max_sse_connections_per_key
         if key is not None:
             if maximum and key.streams >= maximum:
                 raise Throttled(
@@ -138,11 +139,11 @@ class Delivery:
 
     def refuse(self, what: str, name: str = "") -> None:
         """Raises Throttled when a request, for this topic if it is for one, has to come later."""
-        topic = self.app.engine.core.by_name.get(name)
+        topic = self._driver.engine.core.by_name.get(name)
         value = 0
         if topic is not None:
             value = priority.effective(
-                topic.config, consumed_ms=topic.last_read_ts, now_ms=self.app.clock.wall_ms()
+                topic.config, consumed_ms=topic.last_read_ts, now_ms=self._clock.wall_ms()
             )
         self.pressure.refuse(what, value)
 
@@ -155,7 +156,7 @@ class Delivery:
 
     def _turn(self) -> None:
         self._is_turning = False
-        if not self.app.driver.is_ready:
+        if not self._driver.is_ready:
             return
         # As long as the sockets took since the last turn: neither starves the other. The loop's own
         # time stands still within a turn.
@@ -166,7 +167,7 @@ class Delivery:
             while has_more and monotonic() < stop_s:
                 has_more = self.scheduler.turn()
         except Poisoned as error:
-            self.app.driver.fail(error)
+            self._driver.fail(error)
             return
         except Exception as error:
             LOG.error("a turn of the scheduler failed; the next one goes on", exc_info=error)
@@ -175,12 +176,12 @@ class Delivery:
         if has_more and not self._is_turning:
             # The sockets come first, then the next turn.
             self._is_turning = True
-            self.app.loop.call_soon(self._turn)
+            self._loop.call_soon(self._turn)
 
     # -- time --------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        loop, driver = self.app.loop, self.app.driver
+        loop, driver = self._loop, self._driver
         self.now_s = now_s = loop.time()
         if not driver.is_ready:
             return
@@ -207,7 +208,7 @@ class Delivery:
 
     def _beat(self) -> None:
         last = int(self.now_s / BUCKET_S)
-        wall_ms = self.app.clock.wall_ms()
+        wall_ms = self._clock.wall_ms()
         while self._bucket < last:
             self._bucket += 1
             for outlet in self._beats.pop(self._bucket, ()):
@@ -229,14 +230,14 @@ class Delivery:
     def resumed(self, outlet: Outlet) -> None:
         """The outlet's buffer has drained."""
         since_s = self._slow.pop(outlet, self.now_s)
-        grace_s = self.app.config.options.buffer_grace_ms / 1000
+        grace_s = self._options.buffer_grace_ms / 1000
         outlet.resume(is_degraded=self.now_s - since_s > grace_s)
 
     def forget(self, outlet: Outlet) -> None:
         self._slow.pop(outlet, None)
 
     def _look_after_slow(self) -> None:
-        timeout_s = self.app.config.options.slow_consumer_timeout_ms / 1000
+        timeout_s = self._options.slow_consumer_timeout_ms / 1000
         for outlet, since_s in list(self._slow.items()):
             if outlet.is_writable:
                 self.resumed(outlet)

@@ -33,7 +33,7 @@ class Driver:
         self.is_ready = False
         self.progress = 0.0
         self.failed: asyncio.Future[BaseException] = loop.create_future()
-        self._loop = loop
+        self.loop = loop
         self._tick: Tick
         self._steps: Generator[float, None, Engine] | None = None
         self._ready: Callable[[Engine], None]
@@ -57,7 +57,7 @@ class Driver:
         self._tick = tick
         self._steps = steps
         self._ready = on_ready
-        self._loop.call_soon(self._recover)
+        self.loop.call_soon(self._recover)
 
     def flush_soon(self) -> None:
         """What was submitted is written at the end of this turn."""
@@ -68,7 +68,7 @@ class Driver:
     def fetch(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
         """Gets what a read missed from the cold store; `done` is called on the loop."""
         segments = self.engine.core.segments
-        work = self._loop.run_in_executor(self._cold, segments.fetch, miss.ahead)
+        work = self.loop.run_in_executor(self._cold, segments.fetch, miss.ahead)
 
         def arrived(work: asyncio.Future[list[object]]) -> None:
             error = None if work.cancelled() else work.exception()
@@ -86,7 +86,7 @@ class Driver:
 
     def _note(self, what: str, error: BaseException) -> None:
         """Says in the log what goes on and on, now and then."""
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         if now_s >= self._noted_s.get(what, -NOTED_S) + NOTED_S:
             self._noted_s[what] = now_s
             LOG.error("%s: %s", what, error)
@@ -115,9 +115,9 @@ class Driver:
         steps = self._steps
         if steps is None:
             return
-        stop_s = self._loop.time() + RECOVERY_SLICE_S
+        stop_s = self.loop.time() + RECOVERY_SLICE_S
         try:
-            while self._loop.time() < stop_s:
+            while self.loop.time() < stop_s:
                 self.progress = next(steps)
         except StopIteration as opened:
             self._steps = None
@@ -127,7 +127,7 @@ class Driver:
             if not self.failed.done():
                 self.failed.set_result(error)
         else:
-            self._loop.call_soon(self._recover)
+            self.loop.call_soon(self._recover)
 
     def _open(self, engine: Engine) -> None:
         self.engine = engine
@@ -148,7 +148,7 @@ class Driver:
                 # What is missing can not be told from what never was: the next start tries again.
                 self.fail(error)
                 return
-            self._loop.call_soon(self._recover_rest)
+            self.loop.call_soon(self._recover_rest)
             return
         self.engine.finish_recovery()
         self._maintain()
@@ -168,7 +168,7 @@ class Driver:
         """Routers come after the answers, in a turn of their own."""
         if self.is_ready and self.engine.core.routers.dirty and not self._forward_is_due:
             self._forward_is_due = True
-            self._loop.call_soon(self._forward)
+            self.loop.call_soon(self._forward)
 
     def _forward(self) -> None:
         self._forward_is_due = False
@@ -190,7 +190,7 @@ class Driver:
         if not self._poll_is_due:
             self._poll_is_due = True
             try:
-                self._loop.call_soon_threadsafe(self._poll)
+                self.loop.call_soon_threadsafe(self._poll)
             except RuntimeError:
                 # The loop has ended; closing the engine waits for the syncs itself.
                 pass
@@ -223,10 +223,10 @@ class Driver:
         if poison is not None:
             self.fail(poison)
         if not more:
-            self._timer = self._loop.call_later(IDLE_S, self._maintain)
+            self._timer = self.loop.call_later(IDLE_S, self._maintain)
         elif self._is_busy or self.engine.core.is_waiting:
             # Half of the time belongs to those who wait for an answer.
             self._is_busy = False
-            self._timer = self._loop.call_later(SHARED_SLICE_S, self._maintain)
+            self._timer = self.loop.call_later(SHARED_SLICE_S, self._maintain)
         else:
-            self._timer = self._loop.call_soon(self._maintain)
+            self._timer = self.loop.call_soon(self._maintain)

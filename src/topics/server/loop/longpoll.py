@@ -9,6 +9,11 @@ from topics.server.http.turns import Tick
 
 
 class Waiter(Protocol):
+    @property
+    def calls(self) -> int:
+        """How many calls wait by it."""
+        ...
+
     def wake(self) -> None:
         """Something of the topic may have changed. Called once for each `add`."""
         ...
@@ -34,7 +39,7 @@ class Waiters:
         self._tick = tick
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_topic.values()))
+        return sum(waiter.calls for waiting in self._by_topic.values() for waiter in waiting)
 
     def add(self, name: str, waiter: Waiter) -> None:
         self._by_topic.setdefault(name, set()).add(waiter)

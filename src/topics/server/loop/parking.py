@@ -10,27 +10,30 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from topics.engine.reading import priority
 from topics.engine.reading.scheduler import Served
 from topics.server.api.call import Call
 from topics.server.http.message import PENDING, Answer
+from topics.server.loop.delivery import Delivery
+from topics.server.loop.driver import Driver
 from topics.types import TopicConfig
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 # Longer than this nobody is kept waiting: a request that may be refused is.
 PARKED_S_MAX = 5.0
 _NO_TOPIC = TopicConfig()
 
 Resume = Callable[[], Answer]
+GoOn = Callable[[Call, Resume], None]
 
 
 class Parking:
-    def __init__(self, app: App) -> None:
-        self.app = app
+    """`go_on` resumes a call whose turn has come, and answers it if it can."""
+
+    def __init__(self, driver: Driver, delivery: Delivery, go_on: GoOn) -> None:
+        self.driver = driver
+        self.delivery = delivery
+        self.go_on = go_on
         self._lots: dict[str, Lot] = {}
 
     def __len__(self) -> int:
@@ -42,7 +45,7 @@ class Parking:
         if lot is None:
             lot = self._lots[name] = Lot(self, name)
         lot.waiting.append((monotonic(), call, resume, what if may_refuse else ""))
-        self.app.delivery.scheduler.mark(lot)
+        self.delivery.scheduler.mark(lot)
         return PENDING
 
     def leave(self, lot: Lot) -> None:
@@ -56,12 +59,11 @@ class Lot:
         self.name = name
         self.waiting: deque[tuple[float, Call, Resume, str]] = deque()
         self._parking = parking
-        self._app = parking.app
 
     # -- a task of the scheduler -------------------------------------------------------------
 
     def priority(self, wall_ms: int, waited_ms: int) -> int:
-        topic = self._app.engine.core.by_name.get(self.name)
+        topic = self._parking.driver.engine.core.by_name.get(self.name)
         return priority.effective(
             _NO_TOPIC if topic is None else topic.config,
             consumed_ms=None if topic is None else topic.last_read_ts,
@@ -79,9 +81,9 @@ class Lot:
             waited_s = monotonic() - since_s
             call.parked_ms = waited_s * 1000
             if what and waited_s > PARKED_S_MAX:
-                call.fail(self._app.delivery.pressure.refusal(what))
+                call.fail(self._parking.delivery.pressure.refusal(what))
                 continue
-            self._app.go_on(call, resume)
+            self._parking.go_on(call, resume)
         if not self.waiting:
             self._parking.leave(self)
         return Served(done, size, bool(self.waiting))

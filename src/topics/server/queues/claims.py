@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from topics.engine.queues.claims import check_node
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
@@ -13,10 +12,9 @@ from topics.errors import TopicNotFound
 from topics.server.api.call import Call
 from topics.server.http.errors import response_to
 from topics.server.http.message import Response
-
-if TYPE_CHECKING:
-    from topics.server.app import App
-    from topics.server.queues.desk import Desk
+from topics.server.loop.services import Services
+from topics.server.queues.desk import Desk
+from topics.server.queues.desks import Desks
 
 WAIT_MS_MAX = 60_000
 
@@ -39,14 +37,14 @@ def render(call: Call, name: str, claimed: Claimed) -> bytes:
     return b"".join(pieces)
 
 
-def queue_of(app: App, name: str, node: str) -> Topic:
+def queue_of(services: Services, name: str, node: str) -> Topic:
     """The queue of this name, for a worker that may wait at its desk.
 
     Raises what a claim would: InvalidRequest, TopicNotFound or NotAQueue.
     """
-    check_node(node, app.settings)
-    app.engine.queue_state(name)
-    return app.engine.core.by_name[name]
+    check_node(node, services.settings)
+    services.engine.queue_state(name)
+    return services.engine.core.by_name[name]
 
 
 def leases_of(claimed: Claimed) -> list[tuple[int, str]]:
@@ -61,34 +59,37 @@ class Claim:
     """
 
     __slots__ = (
-        "_app", "_call", "_claimant", "_desk", "_is_done", "_is_over", "_timer", "_topic",
+        "_call", "_claimant", "_desk", "_desks", "_is_done", "_is_over", "_services", "_timer",
+        "_topic",
     )  # fmt: skip
 
     def __init__(
-        self, app: App, call: Call, topic: Topic, claimant: Claimant, wait_ms: int
+        self, desks: Desks, call: Call, topic: Topic, claimant: Claimant, wait_ms: int
     ) -> None:
-        self._app = app
+        services = desks.services
+        self._desks = desks
+        self._services = services
         self._call = call
         self._topic = topic
         self._claimant = claimant
         self._desk: Desk | None = None
         self._is_done = False
         # No more waiting: the next pass has the answer, jobs or not.
-        self._is_over = not wait_ms or app.is_draining
+        self._is_over = not wait_ms or services.is_draining
         self._timer: asyncio.TimerHandle | None = None
         if not self._is_over:
-            self._timer = app.loop.call_later(min(wait_ms, WAIT_MS_MAX) / 1000, self._end)
+            self._timer = services.loop.call_later(min(wait_ms, WAIT_MS_MAX) / 1000, self._end)
         call.when_abandoned(self._abandon)
 
     def wait(self) -> Desk:
         """Joins the line of its queue."""
-        self._desk = desk = self._app.desks.of(self._topic)
+        self._desk = desk = self._desks.of(self._topic)
         desk.enter(self)
         return desk
 
     def claimed(self, claimed: Claimed) -> None:
         """The end of a pass that the desk knows nothing of."""
-        desk = self._app.desks.by_name.get(self._topic.name)
+        desk = self._desks.by_name.get(self._topic.name)
         if desk is not None:
             desk.note_claimed(claimed.seqs)
         self.take(claimed)
@@ -100,14 +101,14 @@ class Claim:
 
     @property
     def must_be_answered(self) -> bool:
-        return self._is_over or self._app.is_draining
+        return self._is_over or self._services.is_draining
 
     def claimant(self) -> Claimant | None:
         return None if self._is_done else self._claimant
 
     def take(self, claimed: Claimed) -> None:
         if self._is_done:
-            self._app.desks.release(self._topic.name, leases_of(claimed))
+            self._desks.release(self._topic.name, leases_of(claimed))
         elif claimed.seqs or self.must_be_answered:
             self._finish(Response(render(self._call, self._topic.name, claimed)))
         elif self._topic.dropped:
@@ -132,7 +133,7 @@ class Claim:
         if desk is None or self not in desk.line or desk.is_gathering:
             # It is part of a pass, or soon will be.
             return
-        state = self._app.engine.queue_state(self._topic.name)
+        state = self._services.engine.queue_state(self._topic.name)
         desk.leave(self)
         nothing = Claimed([], [], 0, 0, state.ready, state.in_flight)
         self._finish(Response(render(self._call, self._topic.name, nothing)))

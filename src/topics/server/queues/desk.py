@@ -13,19 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from topics.engine.commit.committer import Ticket
 from topics.engine.ops.catalog import queue_state
 from topics.engine.state.queue_values import Claimant, Claimed
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
-from topics.errors import OutcomeUnknown, Poisoned, Throttled, TopicNotFound, TopicsError
+from topics.errors import Poisoned, Throttled, TopicNotFound, TopicsError
 from topics.server.http.errors import LOG
-
-if TYPE_CHECKING:
-    from topics.server.queues.desks import Desks
-    from topics.server.queues.work_stream import WorkStream
+from topics.server.loop.services import Services
 
 # How soon a pass is tried again that failed or that pressure held back.
 RETRY_S = 0.5
@@ -60,18 +57,40 @@ class Member(Protocol):
         ...
 
 
+class Stream(Member, Protocol):
+    """A member that stays, and holds jobs."""
+
+    def let_go(self, seq: int) -> None:
+        """A job is no longer held here: there is room for another."""
+        ...
+
+    def lease_of(self, seq: int) -> int:
+        """The number of the lease that a job was delivered under."""
+        ...
+
+    def lose_leases(self) -> None:
+        """The topic is gone, and every lease with it."""
+        ...
+
+    def end_dropped(self, topic: Topic | None) -> None:
+        """The topic was deleted; `topic` is what has its name now."""
+        ...
+
+
 Cohort = list[tuple[Member, Claimant]]
 
 
 class Desk:
-    def __init__(self, desks: Desks, topic: Topic) -> None:
+    """`desks` are those of all queues by name; one that is done takes itself out of them."""
+
+    def __init__(self, services: Services, desks: dict[str, Desk], topic: Topic) -> None:
         self.topic = topic
         self.line: dict[Member, None] = {}
-        self.streams: set[WorkStream] = set()
+        self.streams: set[Stream] = set()
         # Which stream a job was delivered on, while it is held there.
-        self.held: dict[int, WorkStream] = {}
+        self.held: dict[int, Stream] = {}
         self._desks = desks
-        self._app = desks.app
+        self._services = services
         # Those whose pass is still on its way to the disk.
         self._served: set[Member] = set()
         self._is_due = False
@@ -83,7 +102,7 @@ class Desk:
         self._retry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
-        self._app.waiters.add(topic.name, self)
+        self._services.waiters.add(topic.name, self)
 
     # -- the line ----------------------------------------------------------------------------
 
@@ -112,21 +131,25 @@ class Desk:
             self._arm()
             return
         window_ms = self.topic.config.claim_jitter_ms
-        if window_ms and not self._app.is_draining:
+        if window_ms and not self._services.is_draining:
             if self._window is None:
-                self._window = self._app.loop.call_later(window_ms / 1000, self._pass)
+                self._window = self._services.loop.call_later(window_ms / 1000, self._pass)
         elif not self._is_due:
             self._is_due = True
-            self._app.tick.defer(self._pass)
+            self._services.tick.defer(self._pass)
 
     # -- topics.server.loop.longpoll.Waiter ------------------------------------------------------
+
+    @property
+    def calls(self) -> int:
+        return len(self.line.keys() - self.streams)
 
     def wake(self) -> None:
         """The topic's head moved, or the topic is gone."""
         if self.topic.dropped:
             self._end_dropped()
             return
-        self._app.waiters.add(self.topic.name, self)
+        self._services.waiters.add(self.topic.name, self)
         if self.topic.evict_floor != self._evict_floor:
             self._evict_floor = self.topic.evict_floor
             self.drop_gone_jobs()
@@ -175,12 +198,12 @@ class Desk:
         return cohort
 
     def _ready(self) -> int:
-        state = queue_state(self._app.engine.core, self.topic)
+        state = queue_state(self._services.engine.core, self.topic)
         return 0 if state is None else state.ready
 
     def _paced_ms(self) -> int:
         """When to come back under pressure; 0 without."""
-        delivery = self._app.delivery
+        delivery = self._services.delivery
         if delivery.pressure.is_refusing:
             try:
                 delivery.refuse("claim", self.topic.name)
@@ -189,7 +212,7 @@ class Desk:
         return 0
 
     def _serve(self, cohort: Cohort) -> None:
-        driver = self._app.driver
+        driver = self._services.driver
         try:
             ticket = driver.engine.submit_claims(
                 self.topic.name, [claimant for _, claimant in cohort]
@@ -226,8 +249,7 @@ class Desk:
 
     def _fail(self, cohort: Cohort, error: BaseException) -> None:
         if isinstance(error, Poisoned):
-            self._app.driver.fail(error)
-            error = OutcomeUnknown("storage failed; the server ends to recover")
+            error = self._services.failed(error)
         elif not isinstance(error, TopicsError):
             LOG.error("jobs of %s can not be handed out", self.topic.name, exc_info=error)
         for member, _ in cohort:
@@ -239,7 +261,7 @@ class Desk:
         """Goes on with the whole line when the cold store has answered."""
         if not self._is_fetching:
             self._is_fetching = self._is_for_all = True
-            self._app.driver.fetch(miss, self._fetched)
+            self._services.driver.fetch(miss, self._fetched)
 
     def _fetched(self, error: BaseException | None) -> None:
         self._is_fetching = False
@@ -252,7 +274,7 @@ class Desk:
 
     def _retry_later(self) -> None:
         if self._retry is None:
-            self._retry = self._app.loop.call_later(RETRY_S, self._retry_now)
+            self._retry = self._services.loop.call_later(RETRY_S, self._retry_now)
 
     def _retry_now(self) -> None:
         self._retry = None
@@ -283,7 +305,7 @@ class Desk:
         """Jobs that were deleted, evicted or expired, or whose lease is over, hold no room."""
         queue = self.topic.queue
         assert queue is not None
-        queue.tick(self._app.engine.core.monotonic_ms())
+        queue.tick(self._services.engine.core.monotonic_ms())
         for seq, stream in list(self.held.items()):
             if not queue.is_held(seq, stream.lease_of(seq)):
                 self._let_go(seq)
@@ -297,21 +319,22 @@ class Desk:
 
     def _arm(self) -> None:
         """A timer for when the next lease ends, while that matters to anybody here."""
-        if not (self.line or self.streams) or self.topic.dropped or not self._app.driver.is_ready:
+        is_asked = bool(self.line or self.streams) and not self.topic.dropped
+        if not is_asked or not self._services.driver.is_ready:
             return
-        due_s = self._app.engine.queue_due_s(self.topic.name)
+        due_s = self._services.engine.queue_due_s(self.topic.name)
         if due_s is None or (self._timer is not None and self._timer_s <= due_s):
             # One that comes too early looks again.
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_s = due_s
-        wait_s = max(due_s - self._app.clock.monotonic_s(), 0.0) + LATE_S
-        self._timer = self._app.loop.call_later(wait_s, self._time_is_up)
+        wait_s = max(due_s - self._services.clock.monotonic_s(), 0.0) + LATE_S
+        self._timer = self._services.loop.call_later(wait_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
         self._timer = None
-        if self.topic.dropped or not self._app.driver.is_ready:
+        if self.topic.dropped or not self._services.driver.is_ready:
             return
         # It is this that lets what is due be claimed, where no pass follows.
         self.drop_gone_jobs()
@@ -326,9 +349,9 @@ class Desk:
         self._forget()
 
     def _forget(self) -> None:
-        if self._desks.by_name.get(self.topic.name) is self:
-            del self._desks.by_name[self.topic.name]
-        self._app.waiters.discard(self.topic.name, self)
+        if self._desks.get(self.topic.name) is self:
+            del self._desks[self.topic.name]
+        self._services.waiters.discard(self.topic.name, self)
         for timer in (self._window, self._retry, self._timer):
             if timer is not None:
                 timer.cancel()
@@ -346,11 +369,11 @@ class Desk:
         for stream in self.streams:
             stream.lose_leases()
         if self.streams:
-            self._app.loop.call_later(DELETED_GRACE_S, self._tell_dropped)
+            self._services.loop.call_later(DELETED_GRACE_S, self._tell_dropped)
 
     def _tell_dropped(self) -> None:
-        if not self._app.driver.is_ready:
+        if not self._services.driver.is_ready:
             return
-        topic = self._app.engine.core.by_name.get(self.topic.name)
+        topic = self._services.engine.core.by_name.get(self.topic.name)
         for stream in list(self.streams):
             stream.end_dropped(topic)

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from topics.engine.commit.committer import Ticket
 from topics.engine.state.topic import Topic
 from topics.errors import Poisoned, TopicsError
+from topics.server.loop.services import Services
 from topics.server.queues.desk import Desk
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 
 class Desks:
-    def __init__(self, app: App) -> None:
-        self.app = app
+    def __init__(self, services: Services) -> None:
+        self.services = services
         self.by_name: dict[str, Desk] = {}
-
-    @property
-    def waiting_claims(self) -> int:
-        return sum(len(desk.line.keys() - desk.streams) for desk in self.by_name.values())
+        services.on_deleted.append(self._records_deleted)
 
     def of(self, topic: Topic) -> Desk:
         """The desk of this instance of a topic."""
@@ -31,12 +25,12 @@ class Desks:
             desk.wake()
             desk = None
         if desk is None:
-            desk = self.by_name[topic.name] = Desk(self, topic)
+            desk = self.by_name[topic.name] = Desk(self.services, self.by_name, topic)
         return desk
 
     def release(self, name: str, leases: Sequence[tuple[int, str]]) -> None:
         """Gives leases back whose worker is gone."""
-        driver = self.app.driver
+        driver = self.services.driver
         if not leases or not driver.is_ready:
             return
         try:
@@ -58,7 +52,7 @@ class Desks:
         if desk is not None:
             desk.kick()
 
-    def records_deleted(self, name: str) -> None:
+    def _records_deleted(self, name: str) -> None:
         """Records of a topic were deleted: streams may have held some of them."""
         desk = self.by_name.get(name)
         if desk is not None:

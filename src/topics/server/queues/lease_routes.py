@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,7 +25,9 @@ from topics.server.api.route import STORED, Route
 from topics.server.http.errors import BadRequest, response_to
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.log_times import NOTHING, LogTimes
+from topics.server.loop.services import Services
 from topics.server.queues.claims import Claim, queue_of
+from topics.server.queues.desks import Desks
 from topics.server.queues.shapes import (
     AckAnswer,
     AckBody,
@@ -39,9 +40,6 @@ from topics.server.queues.shapes import (
 )
 from topics.server.queues.turn import ClaimTurn
 from topics.types import U64_MAX
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 _CLAIM = msgspec.json.Decoder(ClaimBody)
 _ACK = msgspec.json.Decoder(AckBody)
@@ -60,14 +58,14 @@ _Answering = Callable[[Ticket, bool], Response]
 
 
 class QueueRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._driver = app.driver
-        self._pressure = app.delivery.pressure
-        self._desks = app.desks.by_name
-        self._turn = ClaimTurn(app)
-        self._times = LogTimes(app.driver)
-        self._max_claim = app.settings.max_claim
+    def __init__(self, services: Services, desks: Desks) -> None:
+        self._services = services
+        self._driver = services.driver
+        self._pressure = services.delivery.pressure
+        self._desks = desks
+        self._turn = ClaimTurn(desks)
+        self._times = LogTimes(services.driver)
+        self._max_claim = services.settings.max_claim
         # One object, so that frames can tell that calls are answered in the same way.
         self._together = self._acked_together
 
@@ -107,21 +105,21 @@ class QueueRoutes:
         wanted, lease_ms, wait_ms = body.max, body.lease_ms, body.wait_ms
         if wanted > U64_MAX or wait_ms > U64_MAX or (lease_ms or 0) > U64_MAX:
             raise _out_of_range()
-        app = self._app
-        claimant = claimant_of(body.node, wanted, lease_ms, app.settings)
+        services = self._services
+        claimant = claimant_of(body.node, wanted, lease_ms, services.settings)
         if self._pressure.is_parking:
             if self._pressure.is_refusing:
-                app.delivery.refuse("claim", name)
+                services.delivery.refuse("claim", name)
             resume = partial(self._claim, call, name, claimant, wait_ms)
-            return app.parking.park(call, name, "claim", resume, may_refuse=True)
+            return services.parking.park(call, name, "claim", resume, may_refuse=True)
         return self._claim(call, name, claimant, wait_ms)
 
     def _claim(self, call: Call, name: str, claimant: Claimant, wait_ms: int) -> Answer:
-        app = self._app
+        services = self._services
         topic = self._driver.engine.core.by_name.get(name)
-        if topic is not None and topic.config.claim_jitter_ms and not app.is_draining:
-            topic = queue_of(app, name, claimant.node)
-            Claim(app, call, topic, claimant, wait_ms).wait().kick()
+        if topic is not None and topic.config.claim_jitter_ms and not services.is_draining:
+            topic = queue_of(services, name, claimant.node)
+            Claim(self._desks, call, topic, claimant, wait_ms).wait().kick()
         else:
             self._turn.add(name, (call, claimant, wait_ms))
         return PENDING
@@ -141,7 +139,7 @@ class QueueRoutes:
         self, topic: Topic, calls: list[tuple[Named, Call]], counts: tuple[int, int], waited: bool
     ) -> None:
         """Answers the acknowledgements of one frame."""
-        desk = self._desks.get(topic.name)
+        desk = self._desks.by_name.get(topic.name)
         lead = b'{"topic":"%b","acked":' % topic.name.encode()
         spent = self._times.of(topic.name) if waited else NOTHING
         now_s = perf_counter()
@@ -185,7 +183,7 @@ class QueueRoutes:
 
         def answer(ticket: Ticket, waited: bool) -> Response:
             done: Extended = ticket.result
-            desk = self._desks.get(name)
+            desk = self._desks.by_name.get(name)
             if desk is not None:
                 desk.note_extended()
             deadlines = b",".join([b'"%d":%d' % pair for pair in done.deadlines.items()])
@@ -201,7 +199,7 @@ class QueueRoutes:
         return self._ended(call, ticket, answer)
 
     def _check_named(self, body: AckBody) -> None:
-        check_node(body.node, self._app.settings)
+        check_node(body.node, self._services.settings)
         if len(body.seqs) > self._max_claim:
             raise BatchTooLarge(
                 f"{len(body.seqs)} seqs; at most {self._max_claim} in one call",
@@ -220,7 +218,7 @@ class QueueRoutes:
         return PENDING
 
     def _settled(self, name: str, seqs: list[int], skipped: list[int]) -> None:
-        desk = self._desks.get(name)
+        desk = self._desks.by_name.get(name)
         if desk is not None:
             left = set(skipped)
             desk.note_settled(seq for seq in seqs if seq not in left)

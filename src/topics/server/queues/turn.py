@@ -8,28 +8,25 @@ a pass would divide them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from topics.engine.commit.committer import Ticket
 from topics.engine.ops.catalog import queue_state
 from topics.engine.state.queue_values import Claimant, Claimed
 from topics.engine.state.segments import ColdMiss
-from topics.errors import OutcomeUnknown, Poisoned
+from topics.errors import Poisoned
 from topics.server.api.call import Call
 from topics.server.queues.claims import Claim, render
-
-if TYPE_CHECKING:
-    from topics.server.app import App
+from topics.server.queues.desks import Desks
 
 # A call, what it asks for, and how long it would wait.
 Asked = tuple[Call, Claimant, int]
 
 
 class ClaimTurn:
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._driver = app.driver
-        self._desks = app.desks.by_name
+    def __init__(self, desks: Desks) -> None:
+        self._services = desks.services
+        self._driver = desks.services.driver
+        self._desks = desks
         self._asked: dict[str, list[Asked]] = {}
 
     def add(self, name: str, asked: Asked) -> None:
@@ -39,7 +36,7 @@ class ClaimTurn:
             others.append(asked)
             return
         self._asked[name] = [asked]
-        self._app.tick.defer(self._serve)
+        self._services.tick.defer(self._serve)
 
     def _serve(self) -> None:
         turn, self._asked = self._asked, {}
@@ -51,8 +48,7 @@ class ClaimTurn:
                 else:
                     self._submit(name, claims)
             except Poisoned as error:
-                self._driver.fail(error)
-                _fail(claims, OutcomeUnknown("storage failed; the server ends to recover"))
+                _fail(claims, self._services.failed(error))
             except Exception as error:
                 _fail(claims, error)
 
@@ -78,7 +74,7 @@ class ClaimTurn:
         if ticket.error is not None:
             _fail(claims, ticket.error)
             return
-        desk, is_draining = self._desks.get(name), self._app.is_draining
+        desk, is_draining = self._desks.by_name.get(name), self._services.is_draining
         for asked, claimed in zip(claims, ticket.result, strict=True):
             call, _, wait_ms = asked
             if desk is not None:
@@ -91,7 +87,7 @@ class ClaimTurn:
     def _waiting(self, name: str, claims: list[Asked]) -> list[Claim]:
         topic = self._driver.engine.core.by_name[name]
         return [
-            Claim(self._app, call, topic, claimant, wait_ms) for call, claimant, wait_ms in claims
+            Claim(self._desks, call, topic, claimant, wait_ms) for call, claimant, wait_ms in claims
         ]
 
 

@@ -5,8 +5,6 @@ Everything that can be wrong is said before the stream opens; from then on it sp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topics.engine.queues.claims import claimant_of
 from topics.server.api.auth import READ, WRITE
 from topics.server.api.call import Call
@@ -17,16 +15,16 @@ from topics.server.api.sse_frames import check_accept
 from topics.server.http.errors import BadRequest
 from topics.server.http.event_stream import EventStream
 from topics.server.http.message import PENDING, Answer
+from topics.server.loop.services import Services
 from topics.server.queues.claims import queue_of
+from topics.server.queues.desks import Desks
 from topics.server.queues.work_stream import WorkStream
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 
 class WorkRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services, desks: Desks) -> None:
+        self._services = services
+        self._desks = desks
 
     def routes(self) -> list[Route]:
         return [
@@ -50,20 +48,20 @@ class WorkRoutes:
         ]  # fmt: skip
 
     def work(self, call: Call, name: str) -> Answer:
-        app = self._app
+        services = self._services
         query = Query(call.query)
         node, wanted, lease_ms = query.text("node"), query.number("max"), query.number("lease_ms")
         if not node:
             raise BadRequest("work needs the name of its worker: ?node=", parameter="node")
-        topic = queue_of(app, name, node)
+        topic = queue_of(services, name, node)
         check_accept(call)
         if call.method == "HEAD":
             EventStream(call)
             return PENDING
-        delivery = app.delivery
+        delivery = services.delivery
         if delivery.pressure.is_refusing:
             delivery.refuse("work", name)
         delivery.enter(call.key)
-        asked = claimant_of(node, 1 if wanted is None else wanted, lease_ms, app.settings)
-        WorkStream(app, app.desks.of(topic), EventStream(call), call.key, asked).begin()
+        asked = claimant_of(node, 1 if wanted is None else wanted, lease_ms, services.settings)
+        WorkStream(self._desks, topic, EventStream(call), call.key, asked).begin()
         return PENDING

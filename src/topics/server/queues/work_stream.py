@@ -7,7 +7,6 @@ connection ends, what was delivered on it and is still held goes back to the que
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
 
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
 from topics.engine.state.topic import Topic
@@ -17,10 +16,7 @@ from topics.server.api.auth import Key
 from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
 from topics.server.http.event_stream import EventStream
 from topics.server.queues.claims import leases_of
-
-if TYPE_CHECKING:
-    from topics.server.app import App
-    from topics.server.queues.desk import Desk
+from topics.server.queues.desks import Desks
 
 HEARTBEAT_S = 15.0
 
@@ -29,19 +25,20 @@ _JOB = b'id: %d\nevent: job\ndata: {"topic":"%b",%b\n\n'
 
 class WorkStream:
     __slots__ = (
-        "_advised_s", "_app", "_delivery", "_desk", "_held", "_key", "_lease_ms",
-        "_max", "_name", "_node", "_stream", "heartbeat_s", "sent_s",
+        "_advised_s", "_delivery", "_desk", "_desks", "_held", "_key", "_lease_ms",
+        "_max", "_name", "_node", "_services", "_stream", "heartbeat_s", "sent_s",
     )  # fmt: skip
 
     def __init__(
-        self, app: App, desk: Desk, stream: EventStream, key: Key | None, wanted: Claimant
+        self, desks: Desks, topic: Topic, stream: EventStream, key: Key | None, wanted: Claimant
     ) -> None:
-        self._app = app
-        self._delivery = app.delivery
-        self._desk = desk
+        self._services = desks.services
+        self._delivery = desks.services.delivery
+        self._desks = desks
+        self._desk = desks.of(topic)
         self._stream = stream
         self._key = key
-        self._name = desk.topic.name.encode()
+        self._name = topic.name.encode()
         self._node = wanted.node
         self._max = wanted.max
         self._lease_ms = wanted.lease_ms
@@ -49,14 +46,14 @@ class WorkStream:
         self._held: dict[int, int] = {}
         self._advised_s = 0.0
         self.heartbeat_s = HEARTBEAT_S
-        self.sent_s = app.delivery.now_s
+        self.sent_s = self._delivery.now_s
 
     def begin(self) -> None:
         stream, delivery = self._stream, self._delivery
         stream.on_close = self._closed
         stream.on_writable = self._writable
         stream.on_drain = self._drain
-        stream.send(sse_frames.RETRY + sse_frames.heartbeat(self._app.clock.wall_ms()))
+        stream.send(sse_frames.RETRY + sse_frames.heartbeat(self._services.clock.wall_ms()))
         delivery.keep_alive(self)
         self._desk.streams.add(self)
         self._desk.enter(self)
@@ -93,14 +90,14 @@ class WorkStream:
 
     def claimant(self) -> Claimant | None:
         room = self._max - len(self._held)
-        if room <= 0 or self._app.is_draining or not self.is_writable:
+        if room <= 0 or self._services.is_draining or not self.is_writable:
             return None
         return Claimant(self._node, room, self._lease_ms)
 
     def take(self, claimed: Claimed) -> None:
         desk = self._desk
         if self._stream.is_closed:
-            self._app.desks.release(desk.topic.name, leases_of(claimed))
+            self._desks.release(desk.topic.name, leases_of(claimed))
             return
         if claimed.seqs and not desk.topic.dropped:
             self._held.update(zip(claimed.seqs, count(claimed.first_lease), strict=False))
@@ -183,5 +180,5 @@ class WorkStream:
             desk.held.pop(seq, None)
         self._held.clear()
         desk.streams.discard(self)
-        self._app.desks.release(desk.topic.name, leases)
+        self._desks.release(desk.topic.name, leases)
         desk.leave(self)

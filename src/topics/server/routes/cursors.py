@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from msgspec import UNSET
 
@@ -15,17 +13,15 @@ from topics.server.api.decoding import decode, parse_epoch
 from topics.server.api.route import Route
 from topics.server.api.shapes import CursorBody, CursorDeleted, CursorEntry, CursorInput, CursorList
 from topics.server.http.message import Answer, Response
+from topics.server.loop.services import Services
 from topics.types import CursorState
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 _INPUT = msgspec.json.Decoder(CursorInput)
 
 
 class CursorRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def routes(self) -> list[Route]:
         all_of, one = "/v0/topics/:topic/cursors", "/v0/topics/:topic/cursors/:cursor"
@@ -62,7 +58,7 @@ class CursorRoutes:
             seq=body.seq, epoch=parse_epoch(body.epoch), if_absent=body.if_absent,
             reset=body.reset, hold=body.hold,
         )  # fmt: skip
-        ticket = self._app.engine.submit_put_cursor(topic, name, given)
+        ticket = self._services.engine.submit_put_cursor(topic, name, given)
 
         def answer(log: Committer | None) -> Response:
             found: CursorState = ticket.result
@@ -70,13 +66,13 @@ class CursorRoutes:
             shown.performance = call.performance(log)
             return call.answer(shown)
 
-        return self._app.finish(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)
 
     def get(self, call: Call, topic: str, name: str) -> Answer:
-        return call.answer(body_of(call, self._app.engine.cursor(topic, name)))
+        return call.answer(body_of(call, self._services.engine.cursor(topic, name)))
 
     def list(self, call: Call, topic: str) -> Answer:
-        found = self._app.engine.cursors(topic)
+        found = self._services.engine.cursors(topic)
         return call.answer(
             CursorList(
                 topic=topic, cursors=[entry_of(cursor) for cursor in found],
@@ -85,7 +81,7 @@ class CursorRoutes:
         )  # fmt: skip
 
     def delete(self, call: Call, topic: str, name: str) -> Answer:
-        ticket = self._app.engine.submit_delete_cursor(topic, name)
+        ticket = self._services.engine.submit_delete_cursor(topic, name)
 
         def answer(log: Committer | None) -> Response:
             body = CursorDeleted(
@@ -93,7 +89,7 @@ class CursorRoutes:
             )
             return call.answer(body)
 
-        return self._app.finish(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)
 
 
 def body_of(call: Call, cursor: CursorState, *, created: bool | None = None) -> CursorBody:

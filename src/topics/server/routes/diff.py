@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,10 +19,8 @@ from topics.server.api.decoding import decode, parse_epoch
 from topics.server.api.route import STORED, Route
 from topics.server.api.shapes import DiffBody, DiffPage
 from topics.server.http.message import COPY_BYTES_MAX, PENDING, Answer, Response
+from topics.server.loop.services import Services
 from topics.types import Page
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 WAIT_MS_MAX = 30_000
 # Pages of nothing but the reader's own records that one turn of the loop steps over.
@@ -41,10 +38,10 @@ _FALSE_TRUE = (b"false", b"true")
 
 
 class ReadRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._driver = app.driver
-        self._pressure = app.delivery.pressure
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._driver = services.driver
+        self._pressure = services.delivery.pressure
 
     def routes(self) -> list[Route]:
         return [
@@ -61,9 +58,9 @@ class ReadRoutes:
         epoch = parse_epoch(body.epoch)
         if self._pressure.is_parking:
             if self._pressure.is_refusing:
-                self._app.delivery.refuse("read", name)
+                self._services.delivery.refuse("read", name)
             resume = partial(self._read, call, name, body, epoch)
-            return self._app.parking.park(call, name, "read", resume, may_refuse=True)
+            return self._services.parking.park(call, name, "read", resume, may_refuse=True)
         return self._read(call, name, body, epoch)
 
     def _read(self, call: Call, name: str, body: DiffBody, epoch: int | None) -> Answer:
@@ -74,11 +71,11 @@ class ReadRoutes:
                 include_meta=body.include_meta, epoch=epoch, bytes_max=body.max_batch_bytes,
             )  # fmt: skip
         except ColdMiss as miss:
-            Reading(self._app, call, name, body, epoch).fetch(miss)
+            Reading(self._services, call, name, body, epoch).fetch(miss)
             return PENDING
         if page.count or not body.wait_ms or page.tombstone is not None:
             return render(call, page)
-        Reading(self._app, call, name, body, epoch).look_at(page)
+        Reading(self._services, call, name, body, epoch).look_at(page)
         return PENDING
 
 
@@ -105,31 +102,44 @@ class Reading:
     """A read that takes longer than its call. Ends once: answered, or given up with its client."""
 
     __slots__ = (
-        "_app", "_body", "_call", "_epoch", "_from_seq", "_is_done", "_is_fetching", "_is_over",
-        "_name", "_timer",
+        "_body",
+        "_call",
+        "_epoch",
+        "_from_seq",
+        "_is_done",
+        "_is_fetching",
+        "_is_over",
+        "_name",
+        "_services",
+        "_timer",
     )  # fmt: skip
 
-    def __init__(self, app: App, call: Call, name: str, body: DiffBody, epoch: int | None) -> None:
-        self._app = app
+    # A call of its own.
+    calls = 1
+
+    def __init__(
+        self, services: Services, call: Call, name: str, body: DiffBody, epoch: int | None
+    ) -> None:
+        self._services = services
         self._call = call
         self._name = name
         self._body = body
         self._epoch = epoch
         self._from_seq = body.from_seq
         # No more waiting: the next page is the answer, whatever is on it.
-        self._is_over = not body.wait_ms or app.is_draining
+        self._is_over = not body.wait_ms or services.is_draining
         self._is_fetching = False
         self._is_done = False
         self._timer: asyncio.TimerHandle | None = None
         if not self._is_over:
             wait_s = min(body.wait_ms, WAIT_MS_MAX) / 1000
-            self._timer = app.loop.call_later(wait_s, self.end)
+            self._timer = services.loop.call_later(wait_s, self.end)
         call.on_abandoned = self._cancel
 
     def fetch(self, miss: ColdMiss) -> None:
         """Goes on when the cold store has answered."""
         self._is_fetching = True
-        self._app.driver.fetch(miss, self._fetched)
+        self._services.driver.fetch(miss, self._fetched)
 
     def look_at(self, page: Page) -> None:
         """Answers with the page, or waits for a better one."""
@@ -149,7 +159,7 @@ class Reading:
         self._from_seq = page.next_from_seq
         # From here on another instance of the topic is news.
         self._epoch = page.epoch
-        self._app.waiters.add(self._name, self)
+        self._services.waiters.add(self._name, self)
 
     def wake(self) -> None:
         """Reads again."""
@@ -161,7 +171,7 @@ class Reading:
 
     def end(self) -> None:
         """The time is over: answers with what is there now."""
-        self._app.waiters.discard(self._name, self)
+        self._services.waiters.discard(self._name, self)
         self._is_over = True
         self.wake()
 
@@ -169,7 +179,7 @@ class Reading:
         """A page from where this read stands; None when it has to be fetched or has failed."""
         body = self._body
         try:
-            return self._app.engine.diff_now(
+            return self._services.engine.diff_now(
                 self._name, from_seq=self._from_seq, limit=body.limit,
                 node=() if body.node is None else body.node, include_tags=body.include_tags,
                 include_meta=body.include_meta, epoch=self._epoch, bytes_max=body.max_batch_bytes,
@@ -194,7 +204,7 @@ class Reading:
     def _cancel(self) -> None:
         """Nothing more is waited for."""
         self._is_done = True
-        self._app.waiters.discard(self._name, self)
+        self._services.waiters.discard(self._name, self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
@@ -18,10 +17,8 @@ from topics.server.api.route import Parameter, Route
 from topics.server.api.shapes import TopicPage, TopicSummary
 from topics.server.http.errors import BadRequest
 from topics.server.http.message import Answer
+from topics.server.loop.services import Services
 from topics.types import clamp
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 PAGE_SIZE = 100
 PAGE_SIZE_MAX = 1000
@@ -48,8 +45,8 @@ PAGING = (
 
 
 class Listing:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def routes(self) -> list[Route]:
         touch = Parameter(
@@ -67,7 +64,7 @@ class Listing:
         query = Query(call.query)
         touch = query.flag("touch", default=False)
         size = page_size(query)
-        engine, now_ms = self._app.engine, self._app.clock.wall_ms()
+        engine, now_ms = self._services.engine, self._services.clock.wall_ms()
         names = engine.core.names.page(
             visible_prefixes(call.key, query.text("prefix")),
             after=place_of(query.text("cursor")),

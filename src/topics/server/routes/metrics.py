@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -30,13 +30,10 @@ from topics.server.api.gauges import (
 )
 from topics.server.api.route import Route
 from topics.server.http.message import PENDING, Answer, Response
+from topics.server.loop.services import Services
 from topics.server.routes.listing import visible_prefixes
-from topics.server.routes.probes import uptime_ms
 from topics.storage.wal import SYNC_EDGES_US, WalStats
 from topics.types import Durability
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 TOPICS_MAX = 1000
 CURSORS_MAX = 1000
@@ -63,8 +60,8 @@ class Sums:
 
 
 class MetricsRoute:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def routes(self) -> list[Route]:
         return [
@@ -76,12 +73,12 @@ class MetricsRoute:
         ]  # fmt: skip
 
     def metrics(self, call: Call) -> Answer:
-        app = self._app
-        if not app.driver.is_ready:
+        services = self._services
+        if not services.driver.is_ready:
             return self._answer(call, Sums())
-        topics = iter(list(app.engine.core.by_id.values()))
+        topics = iter(list(services.engine.core.by_id.values()))
         sums = Sums()
-        sums.add(app.engine.core, islice(topics, SLICE_TOPICS))
+        sums.add(services.engine.core, islice(topics, SLICE_TOPICS))
         rest = next(topics, None)
         if rest is None:
             return self._answer(call, sums)
@@ -92,8 +89,8 @@ class MetricsRoute:
         if head is None:
             call.respond(self._answer(call, sums))
             return
-        sums.add(self._app.engine.core, chain((head,), islice(topics, SLICE_TOPICS)))
-        self._app.loop.call_soon(self._go_on, call, sums, next(topics, None), topics)
+        sums.add(self._services.engine.core, chain((head,), islice(topics, SLICE_TOPICS)))
+        self._services.loop.call_soon(self._go_on, call, sums, next(topics, None), topics)
 
     def _answer(self, call: Call, sums: Sums) -> Response:
         metrics = [*self._process(sums), *self._topics(call.key), *self._log()]
@@ -103,9 +100,9 @@ class MetricsRoute:
         return Response(msgspec.json.encode(body))
 
     def _process(self, sums: Sums) -> Iterator[Metric]:
-        app, counts = self._app, self._app.counts
-        is_ready = app.driver.is_ready
-        core = app.engine.core if is_ready else None
+        services, counts = self._services, self._services.counts
+        is_ready = services.driver.is_ready
+        core = services.engine.core if is_ready else None
         yield one("topics_topics", "gauge", "Topics.", len(core.by_name) if core else 0)
         yield Family(
             "topics_topics_by_class", "gauge", "Topics of each durability class.", "class",
@@ -120,10 +117,10 @@ class MetricsRoute:
             ("topics_queue_leases_in_flight", "Jobs under lease.", sums.in_flight),
             ("topics_sse_connections", "Open streams and sockets.", counts.sse_connections()),
             ("topics_watch_sessions", "Watch sessions.", counts.watch_sessions()),
-            ("topics_long_polls", "Reads and claims that wait.", app.long_polls),
-            ("topics_ready", "Whether requests are served.", is_ready and not app.is_draining),
-            ("topics_recovery_progress", "Recovery, from 0 to 1.", app.driver.progress),
-            ("topics_uptime_ms", "Milliseconds since the start.", uptime_ms(app)),
+            ("topics_long_polls", "Reads and claims that wait.", len(services.waiters)),
+            ("topics_ready", "Whether requests are served.", is_ready and not services.is_draining),
+            ("topics_recovery_progress", "Recovery, from 0 to 1.", services.driver.progress),
+            ("topics_uptime_ms", "Milliseconds since the start.", services.uptime_ms),
         )
         for name, about, value in rows:
             yield one(name, "gauge", about, value)
@@ -131,7 +128,7 @@ class MetricsRoute:
 
     def _held(self) -> Iterator[Metric]:
         """What clients make the process hold, and how often that was too much."""
-        server = self._app.counts.server
+        server = self._services.counts.server
         bodies, unsent = (server.bodies, server.unsent) if server is not None else (None, None)
         count, refused = (server.connection_count, server.refused_total) if server else (0, 0)
         yield one("topics_connections", "gauge", "Open connections.", count)
@@ -151,15 +148,15 @@ class MetricsRoute:
 
     def _topics(self, key: Key | None) -> Iterator[Metric]:
         """A block for each topic that the key may see, up to a bound."""
-        app = self._app
+        services = self._services
         shown: list[Topic] = []
-        if app.driver.is_ready:
-            core = app.engine.core
+        if services.driver.is_ready:
+            core = services.engine.core
             names = core.names.page(visible_prefixes(key, ""), after="", limit=TOPICS_MAX + 1)
             shown = [core.by_name[name] for name in names]
         is_cut = len(shown) > TOPICS_MAX
         shown = shown[:TOPICS_MAX]
-        states = [(t.name, queue_state(app.engine.core, t)) for t in shown]
+        states = [(t.name, queue_state(services.engine.core, t)) for t in shown]
         queues = [(name, queue) for name, queue in states if queue is not None]
         columns: tuple[tuple[str, str, list[tuple[str, float]]], ...] = (
             ("head_seq", "Highest assigned seq per topic.", [(t.name, t.head) for t in shown]),
@@ -186,11 +183,11 @@ class MetricsRoute:
         )  # fmt: skip
 
     def _log(self) -> Iterator[Metric]:
-        app = self._app
+        services = self._services
         stats, depth, is_read_only = WalStats(), 0, False
-        if app.driver.is_ready:
-            log = app.engine.core.committer
-            stats = app.engine.wal_stats
+        if services.driver.is_ready:
+            log = services.engine.core.committer
+            stats = services.engine.wal_stats
             depth = sum(len(lane.staged) + len(lane.waiting) for lane in log.lanes)
             is_read_only = log.poison is not None or stats.is_full
         counters = (
@@ -203,7 +200,7 @@ class MetricsRoute:
         )
         for name, about, count in counters:
             yield one(f"topics_wal_{name}_total", "counter", about, count)
-        failures = app.engine.core.tiering.failures_total if app.driver.is_ready else 0
+        failures = services.engine.core.tiering.failures_total if services.driver.is_ready else 0
         yield one(
             "topics_cold_failures_total", "counter", "Calls to the cold store that failed.",
             failures,

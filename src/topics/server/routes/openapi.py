@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,10 +13,8 @@ from topics.server.api.fields import PATH_SCHEMAS, RULES, event_schema
 from topics.server.api.gauges import CONTENT_TYPE
 from topics.server.api.route import STATUSES, Parameter, Route
 from topics.server.api.shapes import Error
+from topics.server.config import Config
 from topics.server.http.message import JSON, Answer, Response
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 REF = "#/components/schemas/{name}"
 _RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
@@ -24,8 +22,9 @@ _RETRYABLE = (429, 503)
 
 
 class Document:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, config: Config, table: list[Route]) -> None:
+        self._config = config
+        self._table = table
         self._text = b""
 
     def routes(self) -> list[Route]:
@@ -39,11 +38,10 @@ class Document:
 
     def document(self, _call: Call) -> Answer:
         if not self._text:
-            config = self._app.config
             document = describe(
-                self._app.routes,
-                has_keys=bool(config.keys),
-                has_probe_auth=config.options.probe_auth,
+                self._table,
+                has_keys=bool(self._config.keys),
+                has_probe_auth=self._config.options.probe_auth,
             )
             self._text = msgspec.json.encode(document)
         return Response(self._text)

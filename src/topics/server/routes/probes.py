@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topics import __version__
 from topics.errors import Closed
 from topics.server.api.call import Call
 from topics.server.api.route import Route
 from topics.server.api.shapes import Health, Ready
 from topics.server.http.message import Answer
-
-if TYPE_CHECKING:
-    from topics.server.app import App
+from topics.server.loop.services import Services
 
 
 class Probes:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def routes(self) -> list[Route]:
         alive = "Whether the process can serve."
@@ -42,26 +38,22 @@ class Probes:
     def health(self, call: Call) -> Answer:
         return call.answer(
             Health(
-                status="ok", version=__version__, uptime_ms=uptime_ms(self._app),
+                status="ok", version=__version__, uptime_ms=self._services.uptime_ms,
                 performance=call.performance(),
             )
         )  # fmt: skip
 
     def ready(self, call: Call) -> Answer:
-        app = self._app
-        if app.is_draining:
+        services = self._services
+        if services.is_draining:
             raise Closed("the server is shutting down; send requests elsewhere")
-        if not app.driver.is_ready:
-            raise app.unready()
+        if not services.driver.is_ready:
+            raise services.unready()
         return call.answer(
             Ready(
                 status="ready",
-                wal_replay_complete=not app.engine.is_recovering,
-                topics=len(app.engine.core.by_name),
+                wal_replay_complete=not services.engine.is_recovering,
+                topics=len(services.engine.core.by_name),
                 performance=call.performance(),
             )
         )
-
-
-def uptime_ms(app: App) -> int:
-    return int((app.clock.monotonic_s() - app.started_s) * 1000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,11 +18,9 @@ from topics.server.api.route import STORED, Parameter, Route
 from topics.server.api.shapes import RangeAnswer, RangeBody, SeqAt
 from topics.server.http.errors import BadRequest
 from topics.server.http.message import PENDING, Answer, Response
+from topics.server.loop.services import Services
 from topics.server.routes import arrow
 from topics.types import I64_MAX
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 _RANGE = msgspec.json.Decoder(RangeBody)
 _ENCODER = msgspec.json.Encoder()
@@ -35,8 +32,8 @@ _FALSE_TRUE = (b"false", b"true")
 
 
 class RangeRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def routes(self) -> list[Route]:
         ts = Parameter("ts", U64_SCHEMA, "Milliseconds since 1970.", is_required=True)
@@ -59,7 +56,7 @@ class RangeRoutes:
     def range(self, call: Call, name: str) -> Answer:
         body = decode(call, _RANGE)
         epoch = parse_epoch(body.epoch)
-        delivery, engine = self._app.delivery, self._app.engine
+        delivery, engine = self._services.delivery, self._services.engine
         if delivery.pressure.is_refusing:
             delivery.refuse("read", name)
         is_arrow = body.format == "arrow"
@@ -73,7 +70,7 @@ class RangeRoutes:
             )  # fmt: skip
             return self._encode(call, page) if is_arrow else render(call, page)
 
-        return Fetching(self._app, call, read).start()
+        return Fetching(self._services, call, read).start()
 
     def _encode(self, call: Call, page: RangePage) -> Answer:
         """Arrow is made in a thread: it costs as much as parsing every record."""
@@ -87,14 +84,14 @@ class RangeRoutes:
             else:
                 call.respond(Response(work.result(), 200, arrow.CONTENT_TYPE))
 
-        self._app.loop.run_in_executor(None, arrow.encode, page).add_done_callback(encoded)
+        self._services.loop.run_in_executor(None, arrow.encode, page).add_done_callback(encoded)
         return PENDING
 
     def seq_at(self, call: Call, name: str) -> Answer:
         ts = Query(call.query).number("ts")
         if ts is None:
             raise BadRequest("ts is needed: milliseconds since 1970", parameter="ts")
-        engine = self._app.engine
+        engine = self._services.engine
         seq, at = engine.seq_at(name, ts) or (None, None)
         return call.answer(
             SeqAt(
@@ -118,10 +115,10 @@ def render(call: Call, page: RangePage) -> Response:
 class Fetching:
     """A read that is repeated until the cold store has given all of it, or its client has gone."""
 
-    __slots__ = ("_app", "_call", "_is_gone", "_read")
+    __slots__ = ("_call", "_is_gone", "_read", "_services")
 
-    def __init__(self, app: App, call: Call, read: Callable[[], Answer]) -> None:
-        self._app = app
+    def __init__(self, services: Services, call: Call, read: Callable[[], Answer]) -> None:
+        self._services = services
         self._call = call
         self._read = read
         self._is_gone = False
@@ -131,7 +128,7 @@ class Fetching:
             return self._read()
         except ColdMiss as miss:
             self._call.on_abandoned = self._abandon
-            self._app.driver.fetch(miss, self._fetched)
+            self._services.driver.fetch(miss, self._fetched)
             return PENDING
 
     def _fetched(self, error: BaseException | None) -> None:
@@ -142,7 +139,7 @@ class Fetching:
                 raise error
             answer = self._read()
         except ColdMiss as miss:
-            self._app.driver.fetch(miss, self._fetched)
+            self._services.driver.fetch(miss, self._fetched)
         except Exception as failed:
             self._call.fail(failed)
         else:

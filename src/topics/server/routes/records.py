@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from topics.engine.commit.committer import Committer
@@ -14,10 +12,8 @@ from topics.server.api.fields import U64_SCHEMA
 from topics.server.api.route import STORED, Parameter, Route
 from topics.server.api.shapes import DeleteBody, Explained, ExplainedRange, RecordsDeleted
 from topics.server.http.message import Answer, Response
+from topics.server.loop.services import Services
 from topics.types import SEQ_BASE, STATES, Deleted
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 RANGES_MAX = 10_000
 
@@ -25,8 +21,8 @@ _DELETE = msgspec.json.Decoder(DeleteBody)
 
 
 class RecordRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def routes(self) -> list[Route]:
         return [
@@ -49,12 +45,14 @@ class RecordRoutes:
 
     def delete(self, call: Call, name: str) -> Answer:
         body = decode(call, _DELETE)
-        ticket = self._app.engine.submit_delete(name, before_seq=body.before_seq, match=body.match)
-        topic = self._app.engine.core.by_name[name]
+        engine = self._services.engine
+        ticket = engine.submit_delete(name, before_seq=body.before_seq, match=body.match)
+        topic = engine.core.by_name[name]
 
         def answer(log: Committer | None) -> Response:
             done: Deleted = ticket.result
-            self._app.desks.records_deleted(done.topic)
+            for told in self._services.on_deleted:
+                told(done.topic)
             body = RecordsDeleted(
                 topic=done.topic, deleted=done.deleted, earliest_seq=done.earliest_seq,
                 head_seq=done.head_seq, count=done.count, bytes=done.bytes,
@@ -62,13 +60,13 @@ class RecordRoutes:
             )  # fmt: skip
             return call.answer(body)
 
-        return self._app.finish(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)
 
     def explain(self, call: Call, name: str) -> Answer:
         query = Query(call.query)
         first, last = query.number("from"), query.number("to")
         first = SEQ_BASE if first is None else first
-        engine = self._app.engine
+        engine = self._services.engine
         ranges = engine.explain(name, first, last, ranges_max=RANGES_MAX + 1)
         kept = ranges[:RANGES_MAX]
         body = Explained(

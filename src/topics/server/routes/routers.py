@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -24,10 +24,8 @@ from topics.server.api.shapes import (
     RouterSummary,
 )
 from topics.server.http.message import Answer, Response
+from topics.server.loop.services import Services
 from topics.server.routes.listing import PAGING, cursor_after, page_size, place_of, visible_prefixes
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 _INPUT = msgspec.json.Decoder(RouterInput)
 # How many routers one list request looks at when it asks for a source or a destination.
@@ -35,9 +33,9 @@ LOOKS_MAX = 10_000
 
 
 class RouterRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
-        app.counts.routers = self._count
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        services.counts.routers = self._count
 
     def routes(self) -> list[Route]:
         path = "/v0/routers/:router"
@@ -72,7 +70,7 @@ class RouterRoutes:
         ]  # fmt: skip
 
     def _count(self) -> int:
-        driver = self._app.driver
+        driver = self._services.driver
         return len(driver.engine.core.routers) if driver.is_ready else 0
 
     def put(self, call: Call, name: str) -> Answer:
@@ -82,7 +80,7 @@ class RouterRoutes:
             call.key.require_name(given.source)
             call.key.require_name(given.dest)
         try:
-            router, created, ticket = self._app.engine.submit_router(name, given)
+            router, created, ticket = self._services.engine.submit_router(name, given)
         except (Incompatible, RouterCycle) as error:
             raise _as_seen_by(call.key, error) from None
 
@@ -91,10 +89,10 @@ class RouterRoutes:
             body = RouterPut(created=created, performance=spent, **_fields(router))
             return call.answer(body, 201 if created else 200)
 
-        return self._app.finish(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)
 
     def state(self, call: Call, name: str) -> Answer:
-        router = self._app.engine.router(name)
+        router = self._services.engine.router(name)
         body = RouterState(
             forwarded_total=router.place.forwarded_total, lag=router.lag,
             blocked=router.blocked or None, performance=call.performance(), **_fields(router),
@@ -102,19 +100,19 @@ class RouterRoutes:
         return call.answer(body)
 
     def delete(self, call: Call, name: str) -> Answer:
-        deleted, ticket = self._app.engine.submit_unroute(name)
+        deleted, ticket = self._services.engine.submit_unroute(name)
 
         def answer(log: Committer | None) -> Response:
             body = RouterDeleted(router=name, deleted=deleted, performance=call.performance(log))
             return call.answer(body)
 
-        return self._app.finish(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)
 
     def list(self, call: Call) -> Answer:
         query = Query(call.query)
         size = page_size(query)
         source, dest = query.text("source"), query.text("dest")
-        routers = self._app.engine.core.routers
+        routers = self._services.engine.core.routers
         prefixes = visible_prefixes(call.key, query.text("prefix"))
         after = place_of(query.text("cursor"))
         found: list[Router] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from msgspec import UNSET
 
@@ -16,18 +14,16 @@ from topics.server.api.route import Parameter, Route
 from topics.server.api.shapes import TopicDeleted, TopicPut, TopicStateBody
 from topics.server.http.errors import Forbidden
 from topics.server.http.message import Answer, Response
+from topics.server.loop.services import Services
 from topics.server.routes.cursors import entry_of
 from topics.types import ConfigInput
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 _CONFIG = msgspec.json.Decoder(ConfigInput)
 
 
 class TopicRoutes:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def routes(self) -> list[Route]:
         path = "/v0/topics/:topic"
@@ -61,7 +57,7 @@ class TopicRoutes:
         given = decode(call, _CONFIG)
         if call.key is not None:
             call.key.require_config(given)
-        topic, created, ticket = self._app.engine.submit_put(name, given)
+        topic, created, ticket = self._services.engine.submit_put(name, given)
 
         def answer(log: Committer | None) -> Response:
             body = TopicPut(
@@ -70,12 +66,12 @@ class TopicRoutes:
             )  # fmt: skip
             return call.answer(body, 201 if created else 200)
 
-        return self._app.finish(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)
 
     def state(self, call: Call, name: str) -> Answer:
         touch = Query(call.query).flag("touch", default=True)
-        state = self._app.engine.state(name, touch=touch)
-        queue = state.queue
+        state = self._services.engine.state(name, touch=touch)
+        queue, now_ms = state.queue, self._services.clock.wall_ms()
         return call.answer(
             TopicStateBody(
                 topic=name, type=state.config.type, epoch=str(state.epoch),
@@ -83,7 +79,7 @@ class TopicRoutes:
                 next_seq=state.next_seq, count=state.count, bytes=state.bytes,
                 config=state.config, queue=UNSET if queue is None else queue,
                 effective_priority=priority.effective(
-                    state.config, consumed_ms=state.last_read_ts, now_ms=self._app.clock.wall_ms()
+                    state.config, consumed_ms=state.last_read_ts, now_ms=now_ms
                 ),
                 last_write_ts=state.last_write_ts, last_read_ts=state.last_read_ts,
                 cursors=[entry_of(cursor) for cursor in state.cursors],
@@ -93,8 +89,8 @@ class TopicRoutes:
 
     def delete(self, call: Call, name: str) -> Answer:
         if_empty = Query(call.query).flag("if_empty", default=False)
-        topic = self._app.engine.core.by_name.get(name)
-        routers = self._app.engine.core.routers
+        topic = self._services.engine.core.by_name.get(name)
+        routers = self._services.engine.core.routers
         removed = [] if topic is None else [router.name for router in routers.touching(topic)]
         if call.key is not None and not all(map(call.key.may_name, removed)):
             # What goes along with the topic, the key must be able to delete by itself.
@@ -102,7 +98,7 @@ class TopicRoutes:
                 f"routers lead to or from {name!r} that this API key may not touch; nothing was "
                 "deleted", name=name,
             )  # fmt: skip
-        deleted, ticket = self._app.engine.submit_drop(name, if_empty=if_empty)
+        deleted, ticket = self._services.engine.submit_drop(name, if_empty=if_empty)
 
         def answer(log: Committer | None) -> Response:
             is_durable = topic is not None and topic.config.durable
@@ -112,4 +108,4 @@ class TopicRoutes:
             )  # fmt: skip
             return call.answer(body)
 
-        return self._app.finish(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)

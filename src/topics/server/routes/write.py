@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from topics.consecutive import consecutive
 from topics.engine.commit.committer import Ticket
@@ -22,10 +21,8 @@ from topics.server.api.shapes import WriteBody, Written
 from topics.server.http.errors import response_to
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.log_times import LogTimes
+from topics.server.loop.services import Services
 from topics.types import Appended, ConfigInput
-
-if TYPE_CHECKING:
-    from topics.server.app import App
 
 _MANY = (
     b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
@@ -41,12 +38,12 @@ _FALSE_TRUE = (b"false", b"true")
 
 
 class WriteRoute:
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._driver = app.driver
-        self._settings = app.settings
-        self._times = LogTimes(app.driver)
-        self._pressure = app.delivery.pressure
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._driver = services.driver
+        self._settings = services.settings
+        self._times = LogTimes(services.driver)
+        self._pressure = services.delivery.pressure
         # One object, so that frames can tell that writes are answered in the same way.
         self._together = self._answer_together
 
@@ -89,9 +86,9 @@ class WriteRoute:
         if self._pressure.is_parking:
             may_refuse = not body.disable_backpressure
             if may_refuse and self._pressure.is_refusing:
-                self._app.delivery.refuse("write", name)
+                self._services.delivery.refuse("write", name)
             resume = partial(self._submit, call, name, body, returns_seqs)
-            return self._app.parking.park(call, name, "write", resume, may_refuse=may_refuse)
+            return self._services.parking.park(call, name, "write", resume, may_refuse=may_refuse)
         return self._submit(call, name, body, returns_seqs)
 
     def _check_config(self, call: Call, name: str, config: ConfigInput) -> None:
