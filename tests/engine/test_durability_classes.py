@@ -490,8 +490,8 @@ def test_a_checkpoint_while_a_topic_becomes_ephemeral(
     while engine.forward():
         pass
     engine.sync()
-    monkeypatch.setattr(engine._maintenance, "due", lambda: False)
-    engine._maintenance._begin_checkpoint()
+    monkeypatch.setattr(engine.maintenance, "due", lambda: False)
+    assert engine.begin_checkpoint()
     engine.maintain(0)
     engine.append(source, [{"data": 2}])
     while engine.forward():

@@ -228,7 +228,7 @@ def test_a_promotion_that_was_cut_short_promises_nothing(large: World, how: Endi
 def test_a_checkpoint_in_between_loses_nothing_of_a_promotion(large: World) -> None:
     """What was logged before the log was cut is logged again."""
     ticket = submit(large, durability="fsync")
-    large.engine._maintenance._begin_checkpoint()
+    assert large.engine.begin_checkpoint()
     while large.engine.maintain(0):
         pass
     assert ticket.done

@@ -93,7 +93,7 @@ def test_a_job_runs_when_it_is_its_turn() -> None:
     world.write("a")
     world.late.drain()
     world.engine.maintain()
-    world.engine._maintenance._begin_checkpoint()
+    assert world.engine.begin_checkpoint()
     seen: list[str] = []
     while world.engine.maintain():
         before = world.late.pending

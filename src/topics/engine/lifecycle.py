@@ -40,7 +40,7 @@ class Lifecycle:
         self.wal_stats = recovery.stats
         self._recovery = recovery
         self._lock = lock
-        self._maintenance = Maintenance(core)
+        self.maintenance = Maintenance(core)
         self._is_closed = False
         core.committer.on_poison = self._poisoned
 
@@ -124,11 +124,11 @@ class Lifecycle:
 
     def _catch_up(self) -> Iterator[float]:
         """So that no number of short lives makes the log long."""
-        if self._maintenance.is_far_behind:
+        if self.maintenance.is_far_behind:
             self.finish_recovery()
             # Nothing but the checkpoint has failed: the log is what it was.
             with contextlib.suppress(DiskFull, StorageError):
-                for _ in self._maintenance.catch_up():
+                for _ in self.maintenance.catch_up():
                     yield 1.0
 
     @property
@@ -166,7 +166,7 @@ class Lifecycle:
         self._is_closed = True
         core = self.core
         try:
-            self._maintenance.close()
+            self.maintenance.close()
             if core.committer.poison is None:
                 self._close_log()
         finally:
@@ -238,7 +238,7 @@ class Lifecycle:
 
         def run() -> None:
             nonlocal more
-            more = self._maintenance.run(budget_s)
+            more = self.maintenance.run(budget_s)
 
         self._guard(run)
         return more
@@ -260,14 +260,20 @@ class Lifecycle:
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
         self._recover_rest()
-        self._guard(self._maintenance.checkpoint_now)
+        self._guard(self.maintenance.checkpoint_now)
+
+    def begin_checkpoint(self) -> bool:
+        """Begins a checkpoint for `maintain` to go on with; False while other work is under way."""
+        self._check_writable()
+        self._recover_rest()
+        return self.maintenance.begin_checkpoint()
 
     def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
         """Erases from the disk what was deleted, evicted or expired so far."""
         self._recover_rest()
         done = Scrubbed()
         work = scrub(self.core, done, keep_aside=keep_aside)
-        self._guard(lambda: self._maintenance.finish(work))
+        self._guard(lambda: self.maintenance.finish(work))
         return done
 
     def _guard(self, call: Callable[[], None]) -> None:
@@ -294,7 +300,7 @@ class Lifecycle:
             result = self.core.committer.wait(ticket)
 
         self._guard(wait)
-        if self._maintenance.due():
+        if self.maintenance.due():
             # What fails here is not this operation, which has ended well: the next one is told.
             with contextlib.suppress(DiskFull, StorageError):
                 self.maintain()

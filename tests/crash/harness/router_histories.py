@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 import msgspec
 
@@ -218,9 +218,7 @@ class RouterHistory:
             self.engine.maintain(0)
 
     def checkpoint(self) -> None:
-        maintenance = self.engine._maintenance
-        if maintenance._running is None:
-            maintenance._begin_checkpoint()
+        self.engine.begin_checkpoint()
 
     def advance(self) -> None:
         self.clock.advance(self.drawn.choice((1, 60, 2000)))
@@ -230,7 +228,6 @@ class RouterHistory:
 
     def restart(self) -> None:
         ending = self.drawn.choice(ENDINGS)
-        running = self.engine._maintenance._running
         if ending == "clean":
             self.engine.close()
             self.look_closed()
@@ -238,8 +235,7 @@ class RouterHistory:
             plan = self.drawn.choice(CrashPlan.standard())
             self.disk = self.disk.kill() if ending == "kill" else self.disk.crash(plan)
             with contextlib.suppress(DiskCrashed):
-                if isinstance(running, Generator):
-                    running.close()
+                self.engine.maintenance.give_up()
         self.asked.clear()
         self._open()
         self.model.judge(self.engine, ending)

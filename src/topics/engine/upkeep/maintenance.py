@@ -117,11 +117,20 @@ class Maintenance:
         self.core.committer.fail(poisoned)
         return poisoned
 
+    @property
+    def is_running(self) -> bool:
+        """Whether sliced work is under way: a checkpoint, a scrub, a promotion, a sweep of tags."""
+        return self._running is not None
+
+    def give_up(self) -> None:
+        """Ends what is under way where it stands."""
+        running, self._running = self._running, None
+        if isinstance(running, Generator):
+            running.close()
+
     def close(self) -> None:
         """Gives up what is under way, leaving no unfinished files."""
-        if isinstance(self._running, Generator):
-            self._running.close()
-        self._running = None
+        self.give_up()
         for _ in self.core.tiering.settle():
             self.core.jobs.pause()
         self.core.abandon()
@@ -131,9 +140,9 @@ class Maintenance:
 
     def checkpoint_now(self) -> None:
         """Takes a checkpoint to its end."""
-        self._drain()
+        self.drain()
         self._begin_checkpoint()
-        self._drain()
+        self.drain()
 
     @property
     def is_far_behind(self) -> bool:
@@ -147,14 +156,26 @@ class Maintenance:
 
     def finish(self, work: Iterator[None]) -> None:
         """Takes other sliced work to its end, behind what runs already."""
-        self._drain()
+        self.drain()
         self._running = work
-        self._drain()
+        self.drain()
 
-    def _drain(self) -> None:
+    def step(self) -> bool:
+        """One slice of what is under way, and of nothing else; True when that has not ended."""
+        return self._work(0.0)
+
+    def drain(self) -> None:
+        """Takes what is under way to its end."""
         # Routers have their turns in `run`: a backlog of theirs is nothing to wait for.
         while self._work(self.core.clock.monotonic_s() + 1.0):
             self.core.jobs.pause()
+
+    def begin_checkpoint(self) -> bool:
+        """Begins a checkpoint for `run` to go on with; False while other work is under way."""
+        if self._running is not None:
+            return False
+        self._begin_checkpoint()
+        return True
 
     def _begin_checkpoint(self) -> None:
         self._checkpoint_s = self.core.clock.monotonic_s()

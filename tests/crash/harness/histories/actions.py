@@ -305,9 +305,7 @@ def checkpoint(world: World, draw: random.Random) -> None:
     if draw.random() < 0.3:
         world.call(world.engine.checkpoint)
         return
-    maintenance = world.engine._maintenance
-    if maintenance._running is None:
-        maintenance._begin_checkpoint()
+    world.engine.maintenance.begin_checkpoint()
     slices(world, draw)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from tests.crash.harness.histories import outcomes
@@ -120,17 +120,15 @@ class World:
             known.was_busy |= known in fed or any(o.outcome in ("", "unknown") for o in known.asked)
         if ending == "clean":
             self._stop()
-        running = self.engine._maintenance._running
         if ending == "crash":
             assert plan is not None
             self.disk = self.disk.crash(plan)
         elif ending == "kill":
             self.disk = self.disk.kill()
-        if isinstance(running, Generator):
-            try:
-                running.close()
-            except (DiskCrashed, OSError, TopicsError):
-                pass
+        try:
+            self.engine.maintenance.give_up()
+        except (DiskCrashed, OSError, TopicsError):
+            pass
         if self.is_poisoned:
             # Nobody knows what the failed sync left on the disk.
             self.disk = self.disk.kill() if ending == "clean" else self.disk
