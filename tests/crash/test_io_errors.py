@@ -111,7 +111,7 @@ def test_a_failed_sync_poisons_and_is_not_retried() -> None:
         run.disk.on_mutation = None
         run.ending = "crash"
         seen[0].fault = None
-        run._open()
+        run.open()
         run.judge()
 
 

@@ -41,9 +41,9 @@ class Late:
 def test_a_sync_covers_what_was_written_before_it_began_and_nothing_later() -> None:
     world = Late()
     early = world.write("a")
-    world.late._take("begin sync", world.shard["a"], None)
+    world.late.take("begin sync", world.shard["a"], None)
     later = world.write("a")
-    world.late._take("end sync", world.shard["a"], None)
+    world.late.take("end sync", world.shard["a"], None)
     world.engine.poll()
     assert (early.done, later.done) == (True, False)
     world.late.drain()

@@ -345,7 +345,7 @@ class TestMessages:
         error = OSError(
             "GET https://host/a?X-Signature=secret failed:\n<?xml?>\n\nDebug source:\nx"
         )
-        assert objects._first_line(error) == "GET https://host/a failed: <?xml?>"
+        assert objects.first_line(error) == "GET https://host/a failed: <?xml?>"
 
     def test_a_refused_url_is_shown_without_its_query(self) -> None:
         with pytest.raises(StorageError) as raised:

@@ -73,7 +73,7 @@ class Run:
         self._wrap = wrap
         self._serial = 0
         self.engine: Engine
-        self._open()
+        self.open()
 
     # -- life --------------------------------------------------------------------------------
 
@@ -90,9 +90,9 @@ class Run:
         self.clock, self.disk, self.settings, self.model = FakeClock(wall_ms), disk, settings, model
         self.step, self.ending, self.random, self._serial = 0, ending, random.Random(0), 1_000_000
         self._observer, self._wrap = observer, None
-        self._open()
+        self.open()
 
-    def _open(self) -> None:
+    def open(self) -> None:
         self.disk.on_mutation = self._mutating if self._observer is not None else None
         inner = self.disk if self._wrap is None else self._wrap(self.disk)
         fs = MonitorFs(inner, assume_durable=self.ending != "kill")
@@ -113,7 +113,7 @@ class Run:
         else:
             self.disk = self.disk.crash(plan) if ending == "crash" else self.disk.kill()
         self.ending = ending
-        self._open()
+        self.open()
         self.judge()
 
     def judge(self) -> None:

@@ -158,7 +158,7 @@ class QueueRun:
 
     def verify(self) -> None:
         """Everything that can be seen is as the model has it."""
-        live = {record.seq for record in self._records("q")}
+        live = {record.seq for record in self.records("q")}
         require(live == set(self.model.jobs), f"jobs {sorted(live ^ set(self.model.jobs))} differ")
         sources = self.letters()
         require(sorted(sources) == sorted(self.model.moved), f"dead letters: {sources}")
@@ -189,14 +189,14 @@ class QueueRun:
     def _counts(self) -> tuple[int, int]:
         return len(self.model.ready(self.now)), self.model.in_flight(self.now)
 
-    def _records(self, topic: str) -> list[Record]:
+    def records(self, topic: str) -> list[Record]:
         return records_of(self.engine, topic)
 
     def letters(self) -> list[int]:
         """The seqs in the queue that the dead letters had."""
         if "dlq" not in self.engine.core.by_name:
             return []
-        metas = [record.meta or {} for record in self._records("dlq")]
+        metas = [record.meta or {} for record in self.records("dlq")]
         return [int(meta["$dead_letter_src_seq"]) for meta in metas]
 
     def _note_moved(self) -> None:
@@ -210,7 +210,7 @@ class QueueRun:
                 self.model.released([seq], queue.delayed[seq])
 
     def _note_gone(self) -> None:
-        left = {record.seq for record in self._records("q")}
+        left = {record.seq for record in self.records("q")}
         self.model.gone([seq for seq in self.model.jobs if seq not in left])
 
     def _held(self, node: str, group: list[tuple[int, str]], *, fenced: bool) -> list[int]:

@@ -143,7 +143,7 @@ def judged(run: QueueRun, found: QueueRun, ending: Ending, before: LeaseModel) -
         require(not before.jobs, "the queue is gone")
         return before.copy()
     after, now = run.model, run.now
-    live = {record.seq for record in found._records("q")}
+    live = {record.seq for record in found.records("q")}
     letters = found.letters()
     require(len(letters) == len(set(letters)), f"twice among the dead letters: {letters}")
     require(not live & set(letters), f"in both places: {sorted(live & set(letters))}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.crash.harness.log_harness import COLD, LOSE_ALL, SETTINGS, Run, deterministic
+from tests.crash.harness.log_harness import COLD, SETTINGS, Run, deterministic
 from topics.engine.engine import Engine
 from topics.errors import CorruptData, TopicsError
 from topics.settings import Settings
@@ -129,9 +129,8 @@ def sweep(
             for what, damaged in damages(content, draw, per_file):
                 if damaged == content or time.monotonic() > until_s:
                     continue
-                image = disk.crashed(LOSE_ALL)
                 # Same boot: this machine did not crash, its disk went bad.
-                image._boots = disk._boots
+                image = disk.clone().kill()
                 overwrite(image, path, damaged)
                 found = outcome(image, model.copy(), wall_ms, settings_used)
                 if found.startswith("torn"):
@@ -162,8 +161,7 @@ def check_fallback() -> None:
         newest = max(path for path in disk.files() if path.endswith(".snap"))
         content = bytearray(disk.files()[newest])
         content[20] ^= 1
-        image = disk.crashed(LOSE_ALL)
-        image._boots = disk._boots
+        image = disk.clone().kill()
         overwrite(image, newest, bytes(content))
         engine = Engine.open("/data", clock=FakeClock(wall_ms), fs=image, settings=SETTINGS)
         Judge(model.copy(), engine, "clean", wall_ms).check()

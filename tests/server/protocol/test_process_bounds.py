@@ -129,7 +129,7 @@ def test_bombs_are_unpacked_a_few_at_a_time() -> None:
             wire.send(message("POST", "/later", bomb, "Content-Encoding: gzip\r\n"))
         most = 0
         for wire in clients:
-            most = max(most, served.call(lambda: served.server.decoding._running))
+            most = max(most, served.call(lambda: served.server.decoding.running))
             assert wire.answer().json() == {"later": 8 * MIB}
         assert most <= 2
 

@@ -154,7 +154,7 @@ def test_a_worker_that_was_slow_goes_on(tmp_path: Path) -> None:
         with EventSource(served.port, path, receive_bytes=4096) as events:
             for _ in range(25):
                 queue.fill(*[PAD] * 10)
-            served.wait_until(lambda: bool(served.services.delivery._slow))
+            served.wait_until(lambda: bool(served.services.delivery.slow))
             events.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             seqs = [job["$seq"] for job in jobs_of(events, 250)]
             assert seqs == list(range(1, 251))

@@ -134,7 +134,7 @@ def test_a_lease_that_ends_while_nobody_has_room_is_looked_at_once(
         assert seqs(events, 1) == [1]
         assert queue.claim_seqs("other", lease_ms=100) == [2]
         desk = server.app.desks.by_name[queue.name]
-        server.wait_until(lambda: desk._timer_s > server.services.clock.monotonic_s() + 10)
+        server.wait_until(lambda: desk.timer_s > server.services.clock.monotonic_s() + 10)
         assert queue.counts == (1, 1, 0)
 
 

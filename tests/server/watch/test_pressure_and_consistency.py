@@ -64,7 +64,7 @@ def test_streams_stay_open_and_are_told_that_they_are_paced(pressed: Inside) -> 
         feeds = pressed.services.delivery.feeds
 
         def pace() -> None:
-            for feed in list(feeds._by_id.values()):
+            for feed in list(feeds):
                 feed.paced(1500)
                 feed.paced(1500)
 

@@ -11,7 +11,7 @@ A strong reader sees a record once it is durable, any other once it is published
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from topics.engine.commit.committer import Op
 from topics.engine.commit.core import Core
@@ -304,6 +304,9 @@ class Feeds:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Feed]:
+        return iter(self._by_id.values())
 
     def published(self, topic: Topic) -> None:
         """The engine's hook: a topic's head moved, or the topic is gone."""

@@ -30,11 +30,11 @@ class Router:
     HEAD is answered by the GET handler where there is no other, OPTIONS with the methods allowed.
     """
 
-    __slots__ = ("_cache", "_methods", "_root")
+    __slots__ = ("_methods", "_root", "known_paths")
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root = _Node()
-        self._cache: dict[str, Found] = {}
+        self.known_paths: dict[str, Found] = {}
         for method, pattern, handler in routes:
             self._add(method, pattern, handler)
         self._methods = _allow(self._root.all_methods())
@@ -60,7 +60,7 @@ class Router:
         Raises NotFound for an unknown path, MethodNotAllowed for a method it does not have, and
         BadRequest for a name that is not percent-encoded UTF-8.
         """
-        found = self._cache.get(request.path)
+        found = self.known_paths.get(request.path)
         if found is None:
             if request.path == "*":
                 return _options(self._methods), ()
@@ -85,9 +85,9 @@ class Router:
             raise NotFound(f"there is nothing at {path[:CACHED_PATH_CHARS_MAX]}")
         found = (node.handlers, tuple(map(_decoded, raw)))
         if len(path) <= CACHED_PATH_CHARS_MAX:
-            if len(self._cache) >= CACHED_PATHS_MAX:
-                self._cache.clear()
-            self._cache[path] = found
+            if len(self.known_paths) >= CACHED_PATHS_MAX:
+                self.known_paths.clear()
+            self.known_paths[path] = found
         return found
 
 

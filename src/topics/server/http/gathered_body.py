@@ -130,24 +130,24 @@ class Decoding:
     """Large bodies being decoded beside the loop, a few at a time: each may become a thousand
     times as large as it came."""
 
-    __slots__ = ("_loop", "_running", "_waiting")
+    __slots__ = ("_loop", "_waiting", "running")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._running = 0
+        self.running = 0
         self._waiting: deque[tuple[Gunzip, Done]] = deque()
 
     def start(self, gunzip: Gunzip, done: Done) -> None:
         """Decodes to the end; `done` is called on the loop when that is so."""
-        if self._running >= DECODED_TOGETHER_MAX:
+        if self.running >= DECODED_TOGETHER_MAX:
             self._waiting.append((gunzip, done))
             return
-        self._running += 1
+        self.running += 1
         work = self._loop.run_in_executor(None, gunzip.run)
         work.add_done_callback(partial(self._ended, done))
 
     def _ended(self, done: Done, work: asyncio.Future[bytes | None]) -> None:
-        self._running -= 1
+        self.running -= 1
         try:
             done(work)
         finally:

@@ -85,7 +85,7 @@ class Delivery:
         self._beats: dict[int, list[Outlet]] = {}
         self._bucket = int(self.now_s / BUCKET_S)
         # Outlets that have something to send and take nothing, since when.
-        self._slow: dict[Outlet, float] = {}
+        self.slow: dict[Outlet, float] = {}
 
     # -- life --------------------------------------------------------------------------------
 
@@ -225,22 +225,22 @@ class Delivery:
 
     def note_slow(self, outlet: Outlet) -> None:
         """Something is to be sent and the outlet takes nothing."""
-        self._slow.setdefault(outlet, self.now_s)
+        self.slow.setdefault(outlet, self.now_s)
 
     def resumed(self, outlet: Outlet) -> None:
         """The outlet's buffer has drained."""
-        since_s = self._slow.pop(outlet, self.now_s)
+        since_s = self.slow.pop(outlet, self.now_s)
         grace_s = self._options.buffer_grace_ms / 1000
         outlet.resume(is_degraded=self.now_s - since_s > grace_s)
 
     def forget(self, outlet: Outlet) -> None:
-        self._slow.pop(outlet, None)
+        self.slow.pop(outlet, None)
 
     def _look_after_slow(self) -> None:
         timeout_s = self._options.slow_consumer_timeout_ms / 1000
-        for outlet, since_s in list(self._slow.items()):
+        for outlet, since_s in list(self.slow.items()):
             if outlet.is_writable:
                 self.resumed(outlet)
             elif self.now_s - since_s > timeout_s:
-                self._slow.pop(outlet, None)
+                self.slow.pop(outlet, None)
                 outlet.cut_off()

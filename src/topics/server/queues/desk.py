@@ -101,7 +101,8 @@ class Desk:
         self._window: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_s = 0.0
+        # When the timer for the next lease to end is due, on the monotonic clock.
+        self.timer_s = 0.0
         self._services.waiters.add(topic.name, self)
 
     # -- the line ----------------------------------------------------------------------------
@@ -323,12 +324,12 @@ class Desk:
         if not is_asked or not self._services.driver.is_ready:
             return
         due_s = self._services.engine.queue_due_s(self.topic.name)
-        if due_s is None or (self._timer is not None and self._timer_s <= due_s):
+        if due_s is None or (self._timer is not None and self.timer_s <= due_s):
             # One that comes too early looks again.
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_s = due_s
+        self.timer_s = due_s
         wait_s = max(due_s - self._services.clock.monotonic_s(), 0.0) + LATE_S
         self._timer = self._services.loop.call_later(wait_s, self._time_is_up)
 

@@ -321,7 +321,7 @@ def slices(world: World, draw: random.Random) -> None:
 
 def forward(world: World, draw: random.Random) -> None:
     for _ in range(draw.randint(1, 3)):
-        world.call(world._forward)
+        world.call(world.forward)
         if world.is_poisoned:
             return
 

@@ -243,13 +243,13 @@ class World:
             elif turn == "poll":
                 self.call(self.engine.poll)
             elif turn == "forward":
-                self.call(self._forward)
+                self.call(self.forward)
             else:
                 self.call(lambda: self.engine.maintain(0))
             self.note_fault()
         self.collect()
 
-    def _forward(self) -> None:
+    def forward(self) -> None:
         try:
             self.engine.forward_now()
         except ColdMiss:
