@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.engines import World
 from topics.engine.commit import core
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import deletes, deleting
 from topics.engine.state import tags
 from topics.engine.state.write_request import request_of

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.support.engines import ENDINGS, PATH, SURVIVABLE, Ending, World, tagged, values
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.offline.check import check
 from topics.engine.ops import promotion
 from topics.engine.state.write_request import request_of

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.engines import LOSE_ALL, SURVIVABLE, Look, World
-from topics.engine.commit.committer import Syncer
+from topics.engine.commit.syncing import Syncer
 from topics.engine.engine import Engine
 from topics.engine.offline.invariants import examine
 from topics.engine.ops.cursors import Given
@@ -215,7 +215,7 @@ class Stalled:
 
     def stall(self) -> Stalling:
         core, stalling = self.world.engine.core, Stalling()
-        core.syncer = core.committer._syncer = stalling
+        core.log.syncer = stalling
         return stalling
 
     def config(self) -> dict[str, object]:

@@ -220,7 +220,7 @@ def test_a_router_that_was_acknowledged_has_its_source(world: World) -> None:
     engine = world.engine
     engine.put_topic("d", {"durability": "fsync"})
     syncer = hold_syncs(engine)
-    shard = engine.core.committer.lane_of(engine.core.by_name["d"]).shard.index
+    shard = engine.core.log.shard_of(engine.core.by_name["d"]).index
     _, _, ticket = engine.submit_router("r", {"source": "s", "dest": "d"})
     engine.flush()
     syncer.release(shard)
@@ -238,7 +238,7 @@ def test_an_id_that_the_log_names_is_given_to_no_other_topic(
     engine = world.engine
     engine.put_topic("d", {"durability": "fsync"})
     syncer = hold_syncs(engine)
-    shard = engine.core.committer.lane_of(engine.core.by_name["d"]).shard.index
+    shard = engine.core.log.shard_of(engine.core.by_name["d"]).index
     # Two writes that reach the disk in the other order.
     monkeypatch.setattr(definitions, "_lasting", lambda _core, source: source)
     engine.submit_router("r", {"source": "s", "dest": "d"})

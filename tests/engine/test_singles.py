@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.engines import World, values
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.singles import SinglesFrame
 from topics.engine.state.write_request import request_of
 from topics.errors import DiskFull, StorageError, TopicFull

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
 from topics.errors import OutcomeUnknown, Poisoned

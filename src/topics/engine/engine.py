@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from topics.engine.commit.committer import Owner, Ticket
+from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import append, catalog, deletes, deleting, singles
 from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import pages

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine.commit.committer import Ticket
 from topics.engine.commit.core import Core
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import deleting, promotion
 from topics.engine.ops.ceilings import close as close_ceiling
 from topics.engine.ops.resident import write_account
@@ -22,7 +22,7 @@ from topics.engine.routing import forwarding
 from topics.engine.state.segments import Segments
 from topics.engine.state.topic import Topic
 from topics.engine.upkeep import freezing
-from topics.engine.upkeep.maintenance import Maintenance, write_mark
+from topics.engine.upkeep.maintenance import Maintenance
 from topics.engine.upkeep.scrub import Scrubbed, scrub
 from topics.errors import Closed, DiskFull, Poisoned, StorageError
 from topics.settings import Settings, check
@@ -170,10 +170,7 @@ class Lifecycle:
             if core.committer.poison is None:
                 self._close_log()
         finally:
-            core.syncer.close()
-            for lane in core.committer.lanes:
-                lane.shard.close()
-            core.marks.close()
+            core.log.close()
             core.segments.close()
             self._lock.release()
 
@@ -192,10 +189,8 @@ class Lifecycle:
         core.committer.sync()
         # On a full disk it is no clean end: nobody would know the heads of the ephemeral topics.
         is_clean = all(ticket.error is None for ticket in written)
-        for lane in core.committer.lanes:
-            write_mark(core, lane.shard.index, is_clean=is_clean)
-        for lane in core.committer.lanes:
-            core.syncer.wait(lane.shard, lane.shard.position)
+        core.log.write_marks(is_clean=is_clean)
+        core.log.wait()
         core.committer.poll()
         core.settle_marks()
 

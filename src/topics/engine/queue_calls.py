@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topics.engine.commit.committer import Owner, Ticket
+from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import catalog
 from topics.engine.queues import claims, leases
 from topics.engine.reader_calls import ReaderCalls

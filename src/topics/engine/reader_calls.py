@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.lifecycle import Lifecycle
 from topics.engine.ops import cursors
 from topics.engine.reading import ranges

@@ -60,7 +60,7 @@ HISTORY_MUTANTS = (
     ),
     Mutant(
         "floor that overtook others forgets what it was about", "engine/commit/core.py",
-        "        if (lane.staged or topic.gated) and topic.account is not None:\n",
+        "        if (overtakes or topic.gated) and topic.account is not None:\n",
         "        if False:\n",
         area="whole", first="stalled",
     ),
@@ -125,17 +125,15 @@ HISTORY_MUTANTS = (
     Mutant(
         "seqs taken before the frame is made", "engine/ops/append.py",
         "        if topic.durability != \"ephemeral\":\n            self.flags, self.cols",
-        "        if topic.durability != \"ephemeral\":\n"
-        "            topic.next_seq = self.first + self.count\n            self.flags, self.cols",
+        "        self.assign(self.count, len(payload))\n"
+        "        if topic.durability != \"ephemeral\":\n            self.flags, self.cols",
         area="whole",
+        also=(("engine/ops/append.py", "    frame.assign(count, len(payload))\n", ""),),
     ),
     Mutant(
         "copies for a topic that is gone thrown away", "engine/routing/forwarding.py",
-        "            append.arrived(self._core, self.topic, found.size)\n"
-        "            put_pieces(self._core, self.topic, self.first, found.pieces)\n",
-        "            append.arrived(self._core, self.topic, found.size)\n"
-        "            if not self.topic.dropped:\n"
-        "                put_pieces(self._core, self.topic, self.first, found.pieces)\n",
+        "        if self._plan is not None:\n            put_pieces(",
+        "        if self._plan is not None and not self.topic.dropped:\n            put_pieces(",
         is_quick=False, area="whole", first="chains",
     ),
     Mutant(

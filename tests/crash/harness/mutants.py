@@ -173,8 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead letter seen before it is durable", "engine/queues/dead_letters.py",
-        "super().__init__(dest, frames.APPEND, True, Ticket())",
-        "super().__init__(dest, frames.APPEND, False, Ticket())",
+        "        self.gated = True\n        self.hand_over()\n", "        self.hand_over()\n",
         area="queue",
     ),
     Mutant(
@@ -228,8 +227,8 @@ MUTANTS = (
     ),
     Mutant(
         "copy seen before it is durable", "engine/routing/forwarding.py",
-        "            self.gated = append.assign(self._core, self.topic, found.count",
-        "            append.assign(self._core, self.topic, found.count",
+        "            self.assign(found.count, found.size)\n",
+        "            self.assign(found.count, found.size)\n            self.gated = False\n",
         area="router", first="appends",
     ),
     Mutant(

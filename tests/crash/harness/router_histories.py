@@ -16,7 +16,7 @@ import msgspec
 from tests.crash.harness.log_harness import ROOT, SETTINGS, deterministic
 from tests.crash.harness.router_model import Instance, RouterModel
 from tests.support.late import hold_syncs
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
 from topics.engine.offline import invariants
 from topics.engine.offline.check import check

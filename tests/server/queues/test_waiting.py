@@ -14,7 +14,7 @@ import pytest
 
 from tests.server.queues.conftest import Queue
 from tests.support.servers import Client, Inside, inside
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 
 Beside = Callable[..., Future[Any]]
 Waiting = Callable[[Queue, int], None]

@@ -19,96 +19,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from topics.engine.commit.syncing import Syncer
-from topics.engine.commit.ticket import Owner as Owner
-from topics.engine.commit.ticket import Ticket as Ticket
-from topics.engine.commit.ticket import unknown, unwritten
+from topics.engine.commit.frame import UNFINISHED, Frame, Op
+from topics.engine.commit.log import Log
+from topics.engine.commit.ticket import Ticket, unknown, unwritten
 from topics.engine.state.topic import Topic
 from topics.errors import DiskFull, Poisoned, TopicsError
 from topics.storage import frames
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
-
-# What `apply` returns when it has done a piece of its work and wants to be called again.
-UNFINISHED = object()
-
-
-class Frame:
-    """One frame on its way: it is applied and told, or undone and failed, or unknown."""
-
-    __slots__ = (
-        "aside", "cols", "count", "first", "flags", "floor", "gated", "kind", "payload", "ticket",
-        "topic", "ts",
-    )  # fmt: skip
-
-    def __init__(self, topic: Topic, kind: int, gated: bool, ticket: Ticket | None) -> None:
-        self.topic = topic
-        self.kind = kind
-        self.gated = gated
-        self.aside = False
-        self.ticket = ticket
-        self.first = self.count = self.ts = self.floor = self.flags = 0
-        self.cols = self.payload = b""
-
-    def entry(self) -> bytes:
-        return frames.ENTRY.pack(
-            self.topic.id, self.kind, self.flags, self.count, self.first, self.ts, self.floor,
-            len(self.cols), len(self.payload),
-        )  # fmt: skip
-
-    def apply(self) -> Any:
-        """Brings the effect into memory; returns the ticket's result, or UNFINISHED.
-
-        Raises nothing: it has what it needs, or goes without.
-        """
-
-    def tell(self, result: Any) -> None:
-        """Answers, once it is applied."""
-        if self.ticket is not None:
-            self.ticket.resolve(result)
-
-    def undo(self) -> None:
-        """Takes back what staging did."""
-
-    def fail(self, error: TopicsError) -> None:
-        """Ends its ticket with an error."""
-        if self.ticket is not None and not self.ticket.done:
-            self.ticket.fail(error)
-
-
-class Op(Frame):
-    """A frame whose effect is a function."""
-
-    __slots__ = ("_apply", "_undo")
-
-    def __init__(
-        self,
-        topic: Topic,
-        kind: int,
-        apply: Callable[[], Any],
-        *,
-        gated: bool,
-        ticket: Ticket | None = None,
-        undo: Callable[[], None] | None = None,
-        first: int = 0,
-        floor: int = 0,
-        flags: int = 0,
-        payload: bytes = b"",
-    ) -> None:
-        super().__init__(topic, kind, gated, ticket)
-        self._apply = apply
-        self._undo = undo
-        self.first = first
-        self.floor = floor
-        self.flags = flags
-        self.payload = payload
-
-    def apply(self) -> Any:
-        return self._apply()
-
-    def undo(self) -> None:
-        if self._undo is not None:
-            self._undo()
 
 
 class Lane:
@@ -123,9 +41,15 @@ class Lane:
 
 
 class Committer:
-    def __init__(self, shards: list[Shard], syncer: Syncer) -> None:
-        self.lanes = [Lane(shard) for shard in shards]
-        self._syncer = syncer
+    """The only writer of the log, and the only caller of what brings an operation into memory.
+
+    It owns every operation from `stage` to the end of its ticket. Others ask it about topics,
+    never about shards: what is durable, what is on its way, what may still be joined.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._lanes = [Lane(shard) for shard in log.shards]
         self.poison: Poisoned | None = None
         # Nobody waits for what a start decides: until it is ready, a group without room raises.
         self.is_starting = True
@@ -138,8 +62,10 @@ class Committer:
         # How long the log took for what is being applied now: its write, and its sync if it waited.
         self.write_s = self.sync_s = 0.0
 
-    def lane_of(self, topic: Topic) -> Lane:
-        return self.lanes[topic.id % len(self.lanes)]
+    def _lane_of(self, topic: Topic) -> Lane:
+        return self._lanes[topic.id % len(self._lanes)]
+
+    # -- staging -----------------------------------------------------------------------------
 
     def stage(self, op: Frame) -> None:
         topic = op.topic
@@ -148,17 +74,22 @@ class Committer:
             op.gated = True
         if op.gated:
             topic.gated += 1
-        self.lane_of(topic).staged.append(op)
+        self._lane_of(topic).staged.append(op)
+
+    def open_frame(self, topic: Topic) -> Frame | None:
+        """The frame staged last, if it is this topic's: one more call may join it."""
+        staged = self._lane_of(topic).staged
+        return staged[-1] if staged and staged[-1].topic is topic else None
 
     def unstage(self, topic: Topic) -> None:
         """Forgets what is staged for a topic that nobody was told of."""
-        lane = self.lane_of(topic)
+        lane = self._lane_of(topic)
         lane.staged = [op for op in lane.staged if op.topic is not topic]
 
     def stage_aside(self, op: Frame) -> None:
         """Stages a gated operation that nothing of its topic has to wait for."""
         op.aside = True
-        self.lane_of(op.topic).staged.append(op)
+        self._lane_of(op.topic).staged.append(op)
 
     def apply_resident(self, topic: Topic, apply: Callable[[], Any], ticket: Ticket) -> None:
         """Applies an operation that leaves no bytes, in its turn."""
@@ -182,7 +113,7 @@ class Committer:
         if is_first or topic in self._held:
             self._hold(op)
         else:
-            lane = self.lane_of(topic)
+            lane = self._lane_of(topic)
             lane.waiting.append((lane.waiting[-1][0], op))
 
     # -- writing -----------------------------------------------------------------------------
@@ -192,7 +123,7 @@ class Committer:
         if self.poison is not None:
             self._refuse_staged()
             return
-        for lane in self.lanes:
+        for lane in self._lanes:
             if lane.staged:
                 ops, lane.staged = lane.staged, []
                 self._write(lane, ops)
@@ -232,10 +163,10 @@ class Committer:
             self._unknown([*rest], error)
             raise
         if waits:
-            self._syncer.kick(lane.shard)
+            self._log.syncer.kick(lane.shard)
             self._poll()
         else:
-            self._syncer.touch(lane.shard)
+            self._log.syncer.touch(lane.shard)
 
     def _reject(self, ops: list[Frame], error: TopicsError) -> None:
         for op in reversed(ops):
@@ -274,7 +205,7 @@ class Committer:
         self._raise_untold()
 
     def _poll(self) -> None:
-        for lane in self.lanes:
+        for lane in self._lanes:
             shard, waiting = lane.shard, lane.waiting
             if shard.poison is not None and self.poison is None:
                 error = Poisoned(f"sync of the write-ahead log failed: {shard.poison}")
@@ -338,16 +269,16 @@ class Committer:
         if self.poison is None:
             self.poison = error
             self.on_poison(error)
-        pending = [op for lane in self.lanes for _, op in lane.waiting]
+        pending = [op for lane in self._lanes for _, op in lane.waiting]
         held = [op for ops in self._held.values() for op in ops]
-        for lane in self.lanes:
+        for lane in self._lanes:
             lane.waiting.clear()
         self._held.clear()
         self._fail([*held, *pending, *ops], unknown(error))
         self._refuse_staged()
 
     def _refuse_staged(self) -> None:
-        for lane in self.lanes:
+        for lane in self._lanes:
             ops, lane.staged = lane.staged, []
             self._fail(ops, self._refused())
 
@@ -366,14 +297,44 @@ class Committer:
             untold, self._untold = self._untold, []
             raise untold[0]
 
+    # -- what is durable, and what is not ----------------------------------------------------
+
+    @property
+    def frames_on_their_way(self) -> int:
+        """Staged, or waiting for a sync."""
+        return sum(len(lane.staged) + len(lane.waiting) for lane in self._lanes)
+
+    def has_staged(self, topic: Topic) -> bool:
+        """Whether something is to be written in front of what this topic stages next."""
+        return bool(self._lane_of(topic).staged)
+
+    def position(self, topic: Topic) -> Mark:
+        """The end of what was written for this topic so far, and for those beside it."""
+        return self._lane_of(topic).shard.position
+
+    def is_durable(self, topic: Topic, upto: Mark | None = None) -> bool:
+        """Whether all that was written up to a position of this topic, or up to now, is durable."""
+        shard = self._lane_of(topic).shard
+        return not shard.is_dirty if upto is None else not shard.synced < upto
+
+    def ask_sync(self, topic: Topic) -> None:
+        """Somebody waits for what was written so far, which nobody else perhaps does."""
+        self._log.syncer.kick(self._lane_of(topic).shard)
+
+    def after_sync(self, topic: Topic, call: Callable[[], None]) -> None:
+        """Asks for a sync, and calls when what was written so far is durable; it may not fail."""
+        lane = self._lane_of(topic)
+        op = Op(topic, frames.MARK, call, gated=True)
+        op.aside = True
+        lane.waiting.append((lane.shard.position, op))
+        self.ask_sync(topic)
+
     # -- waiting -----------------------------------------------------------------------------
 
     def sync(self) -> None:
         """Flushes and waits until everything written so far is durable and applied."""
         self.flush()
-        for lane in self.lanes:
-            if lane.shard.is_dirty:
-                self._syncer.wait(lane.shard, lane.shard.position)
+        self._log.wait()
         self.poll()
         if self.poison is not None:
             raise self.poison
@@ -382,11 +343,11 @@ class Committer:
     def wait(self, ticket: Ticket) -> Any:
         """Blocks until the ticket ends; returns its result or raises its error."""
         self.flush()
-        for lane in self.lanes:
+        for lane in self._lanes:
             if ticket.done:
                 break
             if lane.waiting:
-                self._syncer.wait(lane.shard, lane.waiting[-1][0])
+                self._log.syncer.wait(lane.shard, lane.waiting[-1][0])
                 self.poll()
         if not ticket.done:
             self.settle()

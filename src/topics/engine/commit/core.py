@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from topics.clock import Clock
 from topics.engine.commit.background import Jobs, ThreadJobs
-from topics.engine.commit.committer import Committer, Op
+from topics.engine.commit.committer import Committer
+from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Leaving
-from topics.engine.commit.syncing import Syncer
+from topics.engine.commit.log import Log
 from topics.engine.commit.tiering import Tiering
 from topics.engine.state import retention
 from topics.engine.state.block import Block
@@ -21,12 +22,11 @@ from topics.engine.state.routers import Routers
 from topics.engine.state.segments import ColdMiss, Segments
 from topics.engine.state.tags import TagIndex
 from topics.engine.state.topic import Topic
-from topics.errors import DiskFull, Poisoned, StorageError, TopicNotFound
+from topics.errors import Poisoned, StorageError, TopicNotFound
 from topics.settings import Settings
 from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
-from topics.storage.marks import Marks
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class Core:
         self.segments = segments
         self.jobs: Jobs = ThreadJobs() if settings.threads else Jobs()
         self.committer: Committer
-        self.marks: Marks
-        self.syncer: Syncer
+        self.log: Log
         self.generation = 0
         # Removes the unfinished files of a checkpoint that is given up.
         self.abandon: Callable[[], None] = nothing
@@ -121,20 +120,18 @@ class Core:
 
     def until_durable(self) -> Iterator[None]:
         """Waits, a step at a time, until all that was written so far is durable."""
-        marks = [lane.shard.position for lane in self.committer.lanes]
-        for lane, mark in zip(self.committer.lanes, marks, strict=True):
-            if lane.shard.synced < mark:
-                self.syncer.kick(lane.shard)
-            while lane.shard.synced < mark:
-                if lane.shard.poison is not None:
-                    raise Poisoned(f"sync of the write-ahead log failed: {lane.shard.poison}")
+        for shard, mark in zip(self.log.shards, self.log.positions, strict=True):
+            if shard.synced < mark:
+                self.log.syncer.kick(shard)
+            while shard.synced < mark:
+                if shard.poison is not None:
+                    raise Poisoned(f"sync of the write-ahead log failed: {shard.poison}")
                 yield from self.waiting()
         self.committer.poll()
 
     def settle_marks(self) -> None:
         """Makes MARKS durable now; a failure is one of the log."""
-        shard = self.committer.lanes[0].shard
-        shard.settle()
+        self.log.settle()
         self.committer.poll()
 
     @property
@@ -248,19 +245,6 @@ class Core:
         yield from self.in_background(lambda: found.extend(self.segments.fetch([block])))
         self.segments.admit(block, found[0])
 
-    # -- routers -----------------------------------------------------------------------------
-
-    def route_log(self) -> None:
-        """From now on the log says that there are routers; raises DiskFull with nothing changed."""
-        for lane in self.committer.lanes:
-            if not lane.shard.is_routed:
-                lane.shard.is_routed = True
-                try:
-                    lane.shard.rotate()
-                except DiskFull:
-                    lane.shard.is_routed = False
-                    raise
-
     @contextlib.contextmanager
     def sealing(self) -> Iterator[None]:
         """From before the log is cut for a checkpoint until no segment moves any more.
@@ -320,14 +304,14 @@ class Core:
         """Writes down how far records from `first` on were lost to `state`."""
         floor = dict(topic.lost).get(state, 0) + 1
         op = Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
-        lane = self.committer.lane_of(topic)
-        if (lane.staged or topic.gated) and topic.account is not None:
+        overtakes = self.committer.has_staged(topic)
+        if (overtakes or topic.gated) and topic.account is not None:
             # The frame stands behind what is on its way and took effect before it: what that would
             # have removed, for another reason, was lost for this one.
             parts = topic.account.ranges(first, floor - 1)
             runs = [seq for low, high, known in parts if known == state for seq in (low, high)]
             op.payload = array("Q", runs).tobytes()
-        if lane.staged or lane.shard.is_dirty:
+        if overtakes or not self.committer.is_durable(topic):
             self.committer.stage(op)
             return
         # It may be seen at once and nothing else asks for a sync: so this does, and nobody waits.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from topics.engine.commit.committer import Committer, Ticket
+from topics.engine.commit.committer import Committer
+from topics.engine.commit.ticket import Ticket
 from topics.engine.state.topic import Topic
 
 Kind = Literal["topic", "router"]

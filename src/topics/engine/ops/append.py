@@ -6,14 +6,13 @@ tickets resolved, once the bytes are with the kernel; `fsync` after the sync; `e
 
 from __future__ import annotations
 
-from topics.engine.commit.committer import Frame, Ticket
 from topics.engine.commit.core import Core
-from topics.engine.ops import ceilings
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops.growth import Growth, check_room, publish
 from topics.engine.state.idempotency import Keys, digest_of
-from topics.engine.state.tags import TagIndex
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Batch, utf8
-from topics.errors import InvalidRequest, RecordTooLarge, Throttled, TopicFull
+from topics.errors import InvalidRequest, Throttled
 from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.storage.columns import Columns
@@ -44,13 +43,14 @@ def append(
     frame = AppendFrame(core, topic, columns, payload, digest, ts, created, ticket)
     if digest:
         _remember(core, topic, digest, first, count, ts)
-    frame.stage()
+    frame.assign(count, len(payload))
+    frame.hand_over()
 
 
-class AppendFrame(Frame):
+class AppendFrame(Growth):
     """A write on its way."""
 
-    __slots__ = ("columns", "core", "created", "digest", "last_ts_before")
+    __slots__ = ("columns", "created", "digest")
 
     def __init__(
         self,
@@ -63,80 +63,27 @@ class AppendFrame(Frame):
         created: bool,
         ticket: Ticket,
     ) -> None:
-        self.topic = topic
-        self.kind = frames.APPEND
-        self.aside = False
-        self.ticket = ticket
-        self.first = topic.next_seq
+        super().__init__(core, topic, frames.APPEND, ts, ticket)
         self.count = len(columns.ends)
-        self.ts = ts
-        self.floor = 0
         self.payload = payload
-        self.core = core
         self.columns = columns
         self.created = created
         self.digest = digest
         if topic.durability != "ephemeral":
             self.flags, self.cols = columns_codec.encode(columns, times=False, key=digest)
-        self.last_ts_before = topic.last_ts
-
-    def stage(self) -> None:
-        """Assigns the seqs and hands the frame to the log."""
-        topic, core = self.topic, self.core
-        topic.next_seq = stop = self.first + self.count
-        topic.last_ts = self.ts
-        topic.pending_bytes += len(self.payload)
-        core.pending_bytes += len(self.payload)
-        durability = topic.durability
-        if durability == "ephemeral":
-            assert self.ticket is not None
-            core.committer.apply_resident(topic, self.apply, self.ticket)
-            return
-        if durability == "disk":
-            self.gated = ceilings.cover(core, topic, stop - 1)
-        else:
-            self.gated = durability == "fsync"
-        core.committer.stage(self)
 
     def apply(self) -> Appended:
         topic = self.topic
-        topic.pending_bytes -= len(self.payload)
-        self.core.pending_bytes -= len(self.payload)
+        self.arrive()
         publish(self.core, topic, self.first, self.columns)
         return appended(topic, self.first, self.count, self.ts, created=self.created, deduped=False)
 
     def undo(self) -> None:
+        super().undo()
         topic = self.topic
-        topic.next_seq = self.first
-        topic.last_ts = self.last_ts_before
-        topic.pending_bytes -= len(self.payload)
-        self.core.pending_bytes -= len(self.payload)
         if self.digest and topic.keys is not None:
             topic.keys.remove(self.digest)
             self.core.idempotency_keys -= 1
-
-
-def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:
-    """Makes records readable, then lets the caps evict."""
-    topic.publish(first, columns, core.settings.block_bytes)
-    if columns.tags is not None:
-        topic.tags = topic.tags or TagIndex()
-        topic.tags.add(columns.tags, first)
-        core.unfolded.add(topic.id)
-    published(core, topic, len(columns.ends), len(columns.payload))
-
-
-def published(core: Core, topic: Topic, count: int, size: int) -> None:
-    core.unsealed_records += count
-    core.unsealed_bytes += size
-    config = topic.config
-    if config.cap_records or config.cap_bytes:
-        core.evict(topic)
-    else:
-        core.recount(topic)
-    if topic.id in core.routers.sources:
-        core.routers.dirty[topic.id] = None
-    core.published(topic)
 
 
 def appended(
@@ -147,55 +94,6 @@ def appended(
         head_seq=max(topic.head, first + count - 1), count=count, ts=ts, created=created,
         deduped=deduped,
     )  # fmt: skip
-
-
-def check_room(core: Core, topic: Topic, count: int, size: int) -> None:
-    """Raises Throttled, TopicFull or RecordTooLarge when so much can not be taken now."""
-    config = topic.config
-    quota = core.settings.max_total_bytes
-    if quota and core.live_bytes + core.pending_bytes + size > quota:
-        raise Throttled(
-            f"the server holds {core.live_bytes} bytes of at most {quota}; nothing was written",
-            limit="max_total_bytes", max=quota,
-        )  # fmt: skip
-    if config.discard != "reject":
-        return
-    caps = {"cap_records": config.cap_records, "cap_bytes": config.cap_bytes}
-    if (config.cap_records and count > config.cap_records) or (
-        config.cap_bytes and size > config.cap_bytes
-    ):
-        raise RecordTooLarge(
-            f'a write of {count} records and {size} bytes can never fit topic "{topic.name}"; '
-            "nothing was written. Raise the cap or split the write.",
-            **caps,
-        )
-    pending = topic.next_seq - 1 - topic.head
-    full = config.cap_records and topic.live_count + pending + count > config.cap_records
-    if full or (
-        config.cap_bytes and topic.live_bytes + topic.pending_bytes + size > config.cap_bytes
-    ):
-        raise TopicFull(
-            f'topic "{topic.name}" is full and refuses new records; nothing was written. '
-            "Retry after consumers have deleted some.",
-            **caps, head_seq=topic.head, earliest_seq=topic.floor,
-        )  # fmt: skip
-
-
-def assign(core: Core, topic: Topic, count: int, size: int, ts: int) -> bool:
-    """Assigns seqs; True when what takes them must be durable before it is seen."""
-    topic.next_seq += count
-    topic.last_ts = ts
-    topic.pending_bytes += size
-    core.pending_bytes += size
-    if topic.durability == "disk":
-        return ceilings.cover(core, topic, topic.next_seq - 1)
-    return topic.durability == "fsync"
-
-
-def arrived(core: Core, topic: Topic, size: int) -> None:
-    """What seqs were assigned for is no longer on its way."""
-    topic.pending_bytes -= size
-    core.pending_bytes -= size
 
 
 # -- idempotency ---------------------------------------------------------------------------------

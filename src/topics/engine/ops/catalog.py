@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from topics.engine.commit.committer import Op, Ticket
 from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Name
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import cursors, lease_frames, promotion
 from topics.engine.state import retention
 from topics.engine.state.topic import Topic

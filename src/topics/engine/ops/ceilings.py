@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from topics.engine.commit.committer import Op
 from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.frame import Op
 from topics.engine.state.topic import Topic
 from topics.storage import frames
 
@@ -37,6 +37,11 @@ def cover(core: Core, topic: Topic, last_seq: int) -> bool:
     core.open_topics[topic.id] = None
     _raise(core, topic, last_seq + allowance)
     return over
+
+
+def is_below(topic: Topic, seq: int) -> bool:
+    """Whether a write may be acknowledged before it is synced, as far as the ceiling goes."""
+    return topic.durability != "disk" or seq <= topic.ceiling_seq
 
 
 def _raise(core: Core, topic: Topic, seq: int) -> None:

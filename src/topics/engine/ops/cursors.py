@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.engine.commit.committer import Op, Ticket
 from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op
+from topics.engine.commit.ticket import Ticket
 from topics.engine.state import retention
 from topics.engine.state.topic import Topic
 from topics.errors import Conflicting, CursorRegressed, InvalidRequest, NotFound, Throttled

@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from topics.engine.commit.committer import UNFINISHED, Frame, Ticket
 from topics.engine.commit.core import Core
+from topics.engine.commit.frame import UNFINISHED, Frame
+from topics.engine.commit.ticket import Ticket
 from topics.engine.state.block import Block
 from topics.engine.state.tags import Match
 from topics.engine.state.topic import Topic

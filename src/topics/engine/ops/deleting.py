@@ -12,8 +12,8 @@ from array import array
 from collections import defaultdict
 from collections.abc import Generator
 
-from topics.engine.commit.committer import Ticket
 from topics.engine.commit.core import Core
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.deletes import DeleteFrame, DeleteOp, extend_runs, packed
 from topics.engine.state.block import Block
 from topics.engine.state.segments import ColdMiss

@@ -18,8 +18,9 @@ from typing import Any
 
 import msgspec
 
-from topics.engine.commit.committer import Op, Ticket
 from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import deletes
 from topics.engine.state.queue import Queue
 from topics.engine.state.topic import Topic

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from topics.engine.commit.committer import Op, Ticket
 from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.frame import Op
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.deletes import DeleteFrame
 from topics.engine.ops.resident import hole_frame
 from topics.engine.state.block import Block

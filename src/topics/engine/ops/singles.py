@@ -14,9 +14,11 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from topics.engine.commit.committer import Frame, Owner, Ticket
 from topics.engine.commit.core import Core
-from topics.engine.ops.append import appended, assign, check_room, publish, published
+from topics.engine.commit.ticket import Owner, Ticket
+from topics.engine.ops import ceilings
+from topics.engine.ops.append import appended
+from topics.engine.ops.growth import Growth, arrive, assign, check_room, publish, published
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import check_record_bytes
 from topics.errors import TopicsError
@@ -52,6 +54,7 @@ def append(
         return
     record = _RECORD % (seq, frame.ts, data)
     size = len(record)
+    # What `assign` does, for one more: most singles come this way.
     topic.next_seq = seq + 1
     topic.pending_bytes += size
     core.pending_bytes += size
@@ -74,10 +77,9 @@ def _append(
     is_bounded = bool(settings.max_total_bytes) or config.discard == "reject"
     if is_bounded:
         check_room(core, topic, 1, size)
-    last_ts_before = topic.last_ts
-    gated = assign(core, topic, 1, size, ts)
     if topic.durability == "ephemeral":
         assert isinstance(owner, Ticket)
+        assign(core, topic, 1, size, ts)
         apply = partial(_publish_resident, core, topic, record, seq, ts)
         core.committer.apply_resident(topic, apply, owner)
         return
@@ -87,40 +89,30 @@ def _append(
         or frame.ts != ts
         or len(frame.records) >= SHARED_MAX
         or frame.together is not together
-        or (gated and not frame.gated)
+        or not (frame.gated or ceilings.is_below(topic, seq))
     ):
-        frame = SinglesFrame(core, topic, seq, ts, gated, last_ts_before, together)
+        frame = SinglesFrame(core, topic, ts, together)
+        frame.assign(1, size)
         core.committer.stage(frame)
         topic.joining = frame
+    else:
+        frame.assign(1, size)
     frame.records.append(record)
     frame.owners.append(owner)
     if not is_bounded:
         frame.open_up()
 
 
-class SinglesFrame(Frame):
+class SinglesFrame(Growth):
     """Open for more, as its topic's `joining`, until something else is staged or it is written.
 
     `seq_max` is the last seq that may join it without another look at the topic.
     """
 
-    __slots__ = ("columns", "core", "last_ts_before", "owners", "records", "seq_max", "together")
+    __slots__ = ("columns", "owners", "records", "seq_max", "together")
 
-    def __init__(
-        self,
-        core: Core,
-        topic: Topic,
-        first: int,
-        ts: int,
-        gated: bool,
-        last_ts_before: int,
-        together: Together | None,
-    ) -> None:
-        super().__init__(topic, frames.APPEND, gated, None)
-        self.core = core
-        self.first = first
-        self.ts = ts
-        self.last_ts_before = last_ts_before
+    def __init__(self, core: Core, topic: Topic, ts: int, together: Together | None) -> None:
+        super().__init__(core, topic, frames.APPEND, ts)
         self.together = together
         self.seq_max = 0
         # There once the frame is closed, when it has more than one record.
@@ -141,6 +133,7 @@ class SinglesFrame(Frame):
         self.topic.joining = None
         self.count = len(self.records)
         self.payload = b"".join(self.records)
+        self.size = len(self.payload)
         if self.count > 1:
             ends = array("I", accumulate(map(len, self.records)))
             self.columns = Columns(
@@ -151,8 +144,7 @@ class SinglesFrame(Frame):
 
     def apply(self) -> None:
         topic, core, payload = self.topic, self.core, self.payload
-        topic.pending_bytes -= len(payload)
-        core.pending_bytes -= len(payload)
+        self.arrive()
         if self.count == 1:
             publish_one(core, topic, self.first, payload, self.ts)
         else:
@@ -169,12 +161,9 @@ class SinglesFrame(Frame):
 
     def undo(self) -> None:
         # It may have failed before its payload was put together, open for more.
-        topic, size = self.topic, sum(map(len, self.records))
-        topic.joining = None
-        topic.next_seq = self.first
-        topic.last_ts = self.last_ts_before
-        topic.pending_bytes -= size
-        self.core.pending_bytes -= size
+        self.size = sum(map(len, self.records))
+        self.topic.joining = None
+        super().undo()
 
     def fail(self, error: TopicsError) -> None:
         for owner in self.owners:
@@ -182,8 +171,7 @@ class SinglesFrame(Frame):
 
 
 def _publish_resident(core: Core, topic: Topic, record: bytes, seq: int, ts: int) -> Appended:
-    topic.pending_bytes -= len(record)
-    core.pending_bytes -= len(record)
+    arrive(core, topic, len(record))
     publish_one(core, topic, seq, record, ts)
     return appended(topic, seq, 1, ts, created=False, deduped=False)
 

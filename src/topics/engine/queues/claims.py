@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count, groupby
 
-from topics.engine.commit.committer import Ticket
 from topics.engine.commit.core import Core
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import lease_frames
 from topics.engine.queues import dead_letters
 from topics.engine.reading.pages import quote

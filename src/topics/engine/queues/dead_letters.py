@@ -16,9 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from topics.engine.commit.committer import Frame, Ticket
 from topics.engine.commit.core import Core
-from topics.engine.ops import append, catalog
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops import catalog
+from topics.engine.ops.growth import Growth, check_room, publish
 from topics.engine.queues import origins
 from topics.engine.state.copies import Copying, copies
 from topics.engine.state.queue import Queue
@@ -120,7 +121,7 @@ def _addressed(
         made = copies(columns, [seq - first], first, copying, at, letter.ts)
         held = letter.columns
         try:
-            append.check_room(core, dest, len(held) + 1, len(held.payload) + len(made.payload))
+            check_room(core, dest, len(held) + 1, len(held.payload) + len(made.payload))
         except (Throttled, TopicFull, RecordTooLarge):
             continue
         held.extend(made)
@@ -128,24 +129,21 @@ def _addressed(
     return letter
 
 
-class Letter(Frame):
+class Letter(Growth):
     """Jobs on their way from one topic to another."""
 
-    __slots__ = ("_core", "_last_ts_before", "_source", "columns", "seqs")
+    __slots__ = ("_source", "columns", "seqs")
 
     def __init__(self, core: Core, source: Topic, dest: Topic) -> None:
-        super().__init__(dest, frames.APPEND, True, Ticket())
-        self._core = core
+        ts = max(core.clock.wall_ms(), dest.last_ts)
+        super().__init__(core, dest, frames.APPEND, ts, Ticket())
         self._source = source
-        self._last_ts_before = dest.last_ts
         self.columns = columns_codec.empty()
         self.seqs: list[int] = []
-        self.first = dest.next_seq
-        self.ts = max(core.clock.wall_ms(), dest.last_ts)
 
     def send(self, queue: Queue) -> None:
         """Hands the frame to the log. It is synced before anybody sees a thing of it."""
-        dest, source = self.topic, self._source
+        source = self._source
         queue.reclaim(self.seqs)
         queue.moving.update(self.seqs)
         self.count = len(self.seqs)
@@ -153,24 +151,20 @@ class Letter(Frame):
         key = origins.encode(source.id, source.epoch, self.seqs)
         flags, self.cols = columns_codec.encode(self.columns, times=False, key=key)
         self.flags = flags | columns_codec.MOVED
-        append.assign(self._core, dest, self.count, len(self.payload), self.ts)
-        if dest.durability == "ephemeral":
-            assert self.ticket is not None
-            self._core.committer.apply_resident(dest, self.apply, self.ticket)
-        else:
-            self._core.committer.stage(self)
+        self.assign(self.count, len(self.payload))
+        self.gated = True
+        self.hand_over()
 
     def apply(self) -> None:
-        core, source, dest = self._core, self._source, self.topic
-        append.arrived(core, dest, len(self.payload))
-        append.publish(core, dest, self.first, self.columns)
+        core, source, dest = self.core, self._source, self.topic
+        self.arrive()
+        publish(core, dest, self.first, self.columns)
         origins.delete_moved(core, source, self.seqs)
         origins.log_moved(core, source, self.seqs)
 
     def undo(self) -> None:
-        dest, queue = self.topic, self._source.queue
-        append.arrived(self._core, dest, len(self.payload))
-        dest.next_seq, dest.last_ts = self.first, self._last_ts_before
+        super().undo()
+        queue = self._source.queue
         assert queue is not None
         queue.moving.difference_update(self.seqs)
-        queue.delay(self.seqs, self._core.monotonic_ms() + RETRY_MS)
+        queue.delay(self.seqs, self.core.monotonic_ms() + RETRY_MS)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from topics.engine.commit.committer import Frame, Owner, Ticket
 from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Frame
+from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import deletes, lease_frames
 from topics.engine.ops.deletes import DeleteFrame
 from topics.engine.queues.claims import check_lease_ms, check_node
@@ -117,14 +118,8 @@ def ack(
         ticket.callback = frame.ended
         core.committer.apply_resident(topic, frame.apply, ticket)
         return
-    staged = core.committer.lane_of(topic).staged
-    last = staged[-1] if staged else None
-    if (
-        type(last) is AckFrame
-        and last.topic is topic
-        and last.together is together
-        and len(last.calls) < SHARED_MAX
-    ):
+    last = core.committer.open_frame(topic)
+    if type(last) is AckFrame and last.together is together and len(last.calls) < SHARED_MAX:
         last.calls.append((named, owner))
         return
     frame = AckFrame(core, topic, together)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from topics.engine.commit.committer import Op
 from topics.engine.commit.core import Core
 from topics.engine.reading import priority, watch
 from topics.engine.reading.scheduler import Scheduler, Served
@@ -21,7 +20,6 @@ from topics.engine.reading.watch import Cursor, Frame, Look, Sink, Step, Subscri
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.errors import CorruptData
-from topics.storage import frames
 from topics.storage.frames import Mark
 
 # Reads of one topic that are kept for readers at the same place.
@@ -263,26 +261,21 @@ class Feed:
 
     def note_published(self) -> None:
         """Something was published that strong readers may only see when it is durable."""
-        topic = self.topic
-        lane = self.feeds.core.committer.lane_of(topic)
-        mark = lane.shard.position
-        if topic.durability not in EARLY or not lane.shard.is_dirty:
+        topic, committer = self.topic, self.feeds.core.committer
+        mark = committer.position(topic)
+        if topic.durability not in EARLY or committer.is_durable(topic):
             self.durable, self.marks = topic.head, None
         elif self.marks and self.marks[-1][0] == mark:
             self.marks[-1] = (mark, topic.head)
         else:
             self.marks = self.marks if self.marks is not None else deque()
             self.marks.append((mark, topic.head))
-            op = Op(topic, frames.MARK, self._synced, gated=True)
-            op.aside = True
-            lane.waiting.append((mark, op))
             # They wait for it, which what was written last perhaps does not.
-            self.feeds.core.syncer.kick(lane.shard)
+            committer.after_sync(topic, self._synced)
 
     def _synced(self) -> None:
-        marks = self.marks
-        synced = self.feeds.core.committer.lane_of(self.topic).shard.synced
-        while marks and not synced < marks[0][0]:
+        marks, committer = self.marks, self.feeds.core.committer
+        while marks and committer.is_durable(self.topic, marks[0][0]):
             self.durable = marks.popleft()[1]
         if self.strong:
             self.feeds.scheduler.mark(self)

@@ -23,8 +23,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from topics.engine.commit.committer import Committer, Op
+from topics.engine.commit.committer import Committer
 from topics.engine.commit.core import SYSTEM, Core, nothing
+from topics.engine.commit.frame import Op
+from topics.engine.commit.log import Log
 from topics.engine.commit.syncing import Syncer, ThreadSyncer
 from topics.engine.queues import origins
 from topics.engine.recovery import rederive
@@ -200,15 +202,13 @@ class Recovery:
         core.generation = generation
         core.next_lease = generation << LEASE_BITS
         fs = self.data.fs
-        core.marks = marks.begin(
+        begun = marks.begin(
             fs, self.data.root, file_id=new_file_id(), generation=generation,
             shards=settings.wal_shards, earlier=earlier,
         )  # fmt: skip
-        self._opened.callback(core.marks.close)
+        self._opened.callback(begun.close)
         shards = [
-            Shard(
-                fs, self.data.wal, generation, index, settings, core.clock, self.stats, core.marks
-            )
+            Shard(fs, self.data.wal, generation, index, settings, core.clock, self.stats, begun)
             for index in range(settings.wal_shards)
         ]
         for shard in shards:
@@ -222,8 +222,8 @@ class Recovery:
             else Syncer()
         )
         self._opened.callback(syncer.close)
-        core.syncer = syncer
-        core.committer = Committer(shards, syncer)
+        core.log = Log(shards, syncer, begun)
+        core.committer = Committer(core.log)
 
     def _bytes_min(self) -> int:
         """How large the first file of each shard has to be for all that this start writes to it."""
@@ -258,12 +258,11 @@ class Recovery:
                 if int(row["topic"]) == 0:
                     continue
                 cols_at, payload_at = int(groups.cols_at[index]), int(groups.payload_at[index])
-                lane = self.core.committer.lanes[int(row["topic"]) % len(self.core.committer.lanes)]
-                lane.shard.write(
-                    [row.tobytes()],
-                    [groups.raw[cols_at : cols_at + int(row["cols"])]],
-                    [groups.raw[payload_at : payload_at + int(row["size"])]],
-                    may_use_reserve=True,
+                self.core.log.copy(
+                    int(row["topic"]),
+                    row.tobytes(),
+                    groups.raw[cols_at : cols_at + int(row["cols"])],
+                    groups.raw[payload_at : payload_at + int(row["size"])],
                 )
         self._tails.clear()
 
@@ -323,7 +322,7 @@ class Recovery:
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))
         committer.sync()
         committer.is_starting = False
-        self.core.marks.is_ready = True
+        self.core.log.marks.is_ready = True
         # One slot after the other: whichever is damaged later, the other one says so too.
         for _ in range(2):
             self.core.settle_marks()

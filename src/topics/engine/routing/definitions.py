@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from topics.engine.commit.committer import Op, Ticket
 from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Name
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import catalog
 from topics.engine.ops.deletes import parse_match
 from topics.engine.state import router_frames
@@ -71,7 +72,7 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
         _change(core, before, options, ticket)
         return before, False, ticket
     _check_topics(core, options)
-    core.route_log()
+    core.log.route()
     source = _lasting(core, _topic(core, options.source))
     dest = _topic(core, options.dest)
     before = core.routers.by_name.get(name)

@@ -14,9 +14,8 @@ cursor.
 
 from __future__ import annotations
 
-from topics.engine.commit.committer import Frame
 from topics.engine.commit.core import Core
-from topics.engine.ops import append
+from topics.engine.ops.growth import Growth, check_room, publish, published
 from topics.engine.routing.planning import Piece, Plan, hole_runs, plan
 from topics.engine.state import router_frames
 from topics.engine.state.router_frames import MapFrame, Place, Run
@@ -67,11 +66,11 @@ def _durable_upto(core: Core, topic: Topic, source: Source) -> int:
     """How far the source is known to be durable; asks for a sync of what is behind that."""
     if topic.config.durability in ("fsync", "ephemeral"):
         return topic.head
-    shard = core.committer.lane_of(topic).shard
+    committer = core.committer
     if source.asked is None and source.durable_head < topic.head:
-        source.asked = (shard.position, topic.head)
-        core.syncer.kick(shard)
-    if source.asked is not None and not shard.synced < source.asked[0]:
+        source.asked = (committer.position(topic), topic.head)
+        committer.ask_sync(topic)
+    if source.asked is not None and committer.is_durable(topic, source.asked[0]):
         source.durable_head, source.asked = source.asked[1], None
     return min(source.durable_head, topic.head)
 
@@ -93,7 +92,7 @@ def _forward_one(core: Core, source: Source, router: Router) -> bool:
     ts = max(core.clock.wall_ms(), dest.last_ts)
     try:
         found = plan(core, router, upto, ts)
-        append.check_room(core, dest, found.copied, found.size)
+        check_room(core, dest, found.copied, found.size)
     except (Throttled, TopicFull, RecordTooLarge) as error:
         # A record that can never fit holds the router back like any other: passing over it would
         # be a silent loss. It goes on when the cap or the record changes.
@@ -143,19 +142,16 @@ def _is_derivable(core: Core, source: Topic, found: Plan) -> bool:
     return not (source.config.durability == "ephemeral" or core.is_sealing or found.is_cold)
 
 
-class CopyOp(Frame):
+class CopyOp(Growth):
     """Copies, or a hole, that the log holds in their own right."""
 
-    __slots__ = ("_core", "_count", "_last_ts_before", "_piece", "_size")
+    __slots__ = ("_piece", "_taken")
 
     def __init__(self, core: Core, dest: Topic, count: int, columns: Piece, ts: int) -> None:
         kind = frames.HOLE if columns is None else frames.APPEND
-        super().__init__(dest, kind, False, None)
-        self._core = core
+        super().__init__(core, dest, kind, ts)
         self._piece = columns
-        self._count = count
-        self._size = 0 if columns is None else len(columns.payload)
-        self.ts = ts
+        self._taken = count
         if columns is None:
             self.flags = SOURCE_TRIM
         else:
@@ -164,28 +160,23 @@ class CopyOp(Frame):
             self.payload = bytes(columns.payload)
 
     def stage(self) -> None:
-        self.first, self._last_ts_before = self.topic.next_seq, self.topic.last_ts
+        self.assign(self._taken, len(self.payload))
         if self._piece is None:
-            self.floor = self.first + self._count - 1
-        self.gated = append.assign(self._core, self.topic, self._count, self._size, self.ts)
-        self._core.committer.stage(self)
+            self.floor = self.first + self._taken - 1
+        self.core.committer.stage(self)
 
     def apply(self) -> None:
-        append.arrived(self._core, self.topic, self._size)
-        put_pieces(self._core, self.topic, self.first, [(self._count, self._piece)])
-
-    def undo(self) -> None:
-        append.arrived(self._core, self.topic, self._size)
-        self.topic.next_seq, self.topic.last_ts = self.first, self._last_ts_before
+        self.arrive()
+        put_pieces(self.core, self.topic, self.first, [(self._taken, self._piece)])
 
 
-class MapOp(Frame):
+class MapOp(Growth):
     """A step of a router on its way into the destination's timeline.
 
     With a plan its copies come with it; `runs` are those that recovery is to make again.
     """
 
-    __slots__ = ("_before", "_core", "_last_ts_before", "_place", "_plan", "_router")
+    __slots__ = ("_before", "_place", "_plan", "_router")
 
     def __init__(
         self,
@@ -196,13 +187,11 @@ class MapOp(Frame):
         runs: list[Run],
         ts: int,
     ) -> None:
-        super().__init__(router.dest, frames.MAP, False, None)
-        self._core = core
+        super().__init__(core, router.dest, frames.MAP, ts)
         self._router = router
         self._before = router.ahead
         self._place = place
         self._plan = found
-        self.ts = ts
         source, options = router.source, router.options
         self.payload = router_frames.encode(
             MapFrame(
@@ -214,37 +203,35 @@ class MapOp(Frame):
         )  # fmt: skip
 
     def stage(self) -> None:
-        self.first, self._last_ts_before = self.topic.next_seq, self.topic.last_ts
         found = self._plan
         if found is not None and found.count:
-            self.gated = append.assign(self._core, self.topic, found.count, found.size, self.ts)
-        self._core.committer.stage(self)
+            self.assign(found.count, found.size)
+        else:
+            self.first, self.last_ts_before = self.topic.next_seq, self.topic.last_ts
+        self.core.committer.stage(self)
 
     def apply(self) -> None:
         self._router.place = self._place
-        _forget_hops(self._core, self._router.source)
-        found = self._plan
-        if found is not None:
-            append.arrived(self._core, self.topic, found.size)
-            put_pieces(self._core, self.topic, self.first, found.pieces)
+        _forget_hops(self.core, self._router.source)
+        self.arrive()
+        if self._plan is not None:
+            put_pieces(self.core, self.topic, self.first, self._plan.pieces)
 
     def undo(self) -> None:
         self._router.ahead = self._before
-        self._core.routers.dirty[self._router.source.id] = None
-        _back_off(self._core, self._router)
-        if self._plan is not None:
-            append.arrived(self._core, self.topic, self._plan.size)
-            self.topic.next_seq, self.topic.last_ts = self.first, self._last_ts_before
+        self.core.routers.dirty[self._router.source.id] = None
+        _back_off(self.core, self._router)
+        super().undo()
 
 
 def put_pieces(core: Core, dest: Topic, first: int, pieces: list[tuple[int, Piece]]) -> None:
     """Makes copies readable, and holes known."""
     for count, columns in pieces:
         if columns is not None:
-            append.publish(core, dest, first, columns)
+            publish(core, dest, first, columns)
         else:
             dest.add_hole(first, first + count - 1, SOURCE_TRIM)
-            append.published(core, dest, 0, 0)
+            published(core, dest, 0, 0)
         first += count
 
 

@@ -97,9 +97,7 @@ def take(core: Core) -> Iterator[None]:
     committer = core.committer
     committer.flush()
     core.checkpoints_begun += 1
-    for lane in committer.lanes:
-        lane.shard.rotate()
-    positions = [lane.shard.position.number for lane in committer.lanes]
+    positions = core.log.rotate()
     yield from core.until_durable()
     # What stands in front of the cut is trimmed: all of it has to be in what is captured.
     begun = committer.held

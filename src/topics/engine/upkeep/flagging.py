@@ -13,8 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from topics.engine.commit.committer import Op, Ticket
 from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.frame import Op
+from topics.engine.commit.ticket import Ticket
 from topics.engine.state.segments import Segment
 from topics.engine.state.topic import Topic
 from topics.storage import frames

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from topics.engine.commit.committer import Op
-from topics.engine.commit.core import SYSTEM, Core, nothing
+from topics.engine.commit.core import Core
 from topics.engine.ops import ceilings, deletes, deleting, promotion
 from topics.engine.routing import forwarding
 from topics.engine.state.segments import ColdMiss
@@ -15,7 +14,6 @@ from topics.engine.upkeep import relocation
 from topics.engine.upkeep.checkpoint import checkpoint
 from topics.engine.upkeep.freezing import Freezer
 from topics.errors import Closed, DiskFull, Poisoned, TopicsError
-from topics.storage import frames
 from topics.storage.frames import Mark
 from topics.storage.wal import FULL, NO_FILES, typed
 
@@ -180,7 +178,7 @@ class Maintenance:
     def _begin_checkpoint(self) -> None:
         self._checkpoint_s = self.core.clock.monotonic_s()
         self.core.unsealed_bytes = self.core.unsealed_records = self.core.replayed_generations = 0
-        self._logged_bytes = self._log_bytes()
+        self._logged_bytes = self.core.log.bytes_written_total
         self._running = self._checkpoint_then_relocate()
 
     def _checkpoint_then_relocate(self) -> Iterator[None]:
@@ -216,7 +214,7 @@ class Maintenance:
         core, settings = self.core, self.core.settings
         return (
             core.unsealed_bytes >= settings.seal_bytes
-            or self._log_bytes() - self._logged_bytes >= 2 * settings.seal_bytes
+            or self.core.log.bytes_written_total - self._logged_bytes >= 2 * settings.seal_bytes
             or core.unsealed_records >= settings.seal_records
             or core.replayed_generations >= GENERATIONS_MAX
             or core.tiering.wants_switch
@@ -225,10 +223,6 @@ class Maintenance:
                 and now_s - self._checkpoint_s >= settings.seal_age_ms / 1000
             )
         )
-
-    def _log_bytes(self) -> int:
-        """What was written to the log so far, in all shards."""
-        return self.core.committer.lanes[0].shard.stats.bytes_written_total
 
     def _fold(self, topic: Topic) -> bool:
         tags = topic.tags
@@ -243,26 +237,12 @@ class Maintenance:
         if now_s - self._synced_s < self.core.settings.sync_interval_ms / 1000:
             return
         self._synced_s = now_s
-        for lane in self.core.committer.lanes:
-            if lane.shard.is_dirty:
-                self.core.syncer.interval(lane.shard)
+        self.core.log.interval()
 
     def _settle_idle(self) -> None:
         """Makes MARKS durable when nothing was written since the last look."""
         core = self.core
-        positions = [lane.shard.position for lane in core.committer.lanes]
+        positions = core.log.positions
         is_idle, self._positions = positions == self._positions, positions
-        if not is_idle or not core.marks.is_dirty:
-            return
-        shard = core.committer.lanes[0].shard
-        shard.wants_settled = True
-        if core.settings.threads:
-            core.syncer.touch(shard)
-        else:
-            shard.sync()
-
-
-def write_mark(core: Core, lane_index: int, *, is_clean: bool) -> None:
-    shard = core.committer.lanes[lane_index].shard
-    mark = Op(SYSTEM, frames.MARK, nothing, gated=False, flags=int(is_clean))
-    shard.write([mark.entry()], [], [b""], may_use_reserve=True)
+        if is_idle and core.log.marks.is_dirty:
+            core.log.settle_soon(in_thread=core.settings.threads)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.reading.watch import Cursor, Frame, Subscription
 from topics.engine.state.write_request import decode_write
 from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError

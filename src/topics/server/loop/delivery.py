@@ -190,7 +190,7 @@ class Delivery:
         self._timer = loop.call_at(self._due_s, self._run)
         self.pressure.measure(
             lag_ms=lag_s * 1000,
-            wal_frames=sum(len(e.staged) + len(e.waiting) for e in core.committer.lanes),
+            wal_frames=core.committer.frames_on_their_way,
             ready=len(self.scheduler),
             waited_ms=self.scheduler.waited_ms,
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.catalog import queue_state
 from topics.engine.state.queue_values import Claimant, Claimed
 from topics.engine.state.segments import ColdMiss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.state.topic import Topic
 from topics.errors import Poisoned, TopicsError
 from topics.server.loop.services import Services

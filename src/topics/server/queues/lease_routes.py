@@ -12,7 +12,7 @@ from time import perf_counter
 
 import msgspec
 
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.queues.claims import check_node, claimant_of
 from topics.engine.queues.leases import Named, check_lease_ids
 from topics.engine.state.queue_values import Claimant, Extended, Nacked

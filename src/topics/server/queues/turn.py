@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.catalog import queue_state
 from topics.engine.state.queue_values import Claimant, Claimed
 from topics.engine.state.segments import ColdMiss

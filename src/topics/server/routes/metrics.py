@@ -188,7 +188,7 @@ class MetricsRoute:
         if services.driver.is_ready:
             log = services.engine.core.committer
             stats = services.engine.wal_stats
-            depth = sum(len(lane.staged) + len(lane.waiting) for lane in log.lanes)
+            depth = log.frames_on_their_way
             is_read_only = log.poison is not None or stats.is_full
         counters = (
             ("frames", "Frames written to the log.", stats.frames_total),

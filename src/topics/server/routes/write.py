@@ -9,7 +9,7 @@ from functools import partial
 from time import perf_counter
 
 from topics.consecutive import consecutive
-from topics.engine.commit.committer import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Request, decode_write
 from topics.errors import InvalidRequest

@@ -111,7 +111,7 @@ class World:
         """Ends the process; what was under way then is unknown."""
         self.tallies[{"clean": "clean_stops", "kill": "kills", "crash": "crashes"}[ending]] += 1
         if ending == "kill" and any(
-            lane.shard.poison is not None for lane in self.engine.core.committer.lanes
+            shard.poison is not None for shard in self.engine.core.log.shards
         ):
             # A failed sync is noticed at once; a kill in that moment leaves no note, nor could it.
             self.call(self.engine.poll)
