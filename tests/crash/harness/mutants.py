@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         "idempotency key not replayed", "engine/recovery/replay.py",
-        "        if key and not flags & columns_codec.MOVED:\n", "        if key and False:\n",
+        "        if key and not int(row[\"flags\"]) & columns_codec.MOVED:\n", "        if key and False:\n",
     ),
     Mutant(
         "epoch given twice", "engine/recovery/recovery.py",
@@ -157,8 +157,8 @@ MUTANTS = (
         is_quick=False, first="drop_and_recreate",
     ),
     Mutant(
-        "keys of unfinished writes in the snapshot", "engine/upkeep/checkpoint.py",
-        "if key[1] + key[2] - 1 <= topic.head]", "if key[1]]",
+        "keys of unfinished writes in the snapshot", "engine/state/idempotency.py",
+        "                    if first + count - 1 <= head:\n", "                    if first:\n",
         is_quick=False, first="sliced_checkpoint",
     ),
     Mutant(
@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead letter seen before it is durable", "engine/queues/dead_letters.py",
-        "        self.gated = True\n        self.hand_over()\n", "        self.hand_over()\n",
+        "        self.gated = True\n", "        self.gated = False\n",
         area="queue",
     ),
     Mutant(
