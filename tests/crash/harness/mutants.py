@@ -107,7 +107,8 @@ MUTANTS = (
     ),
     Mutant(
         "idempotency key not replayed", "engine/recovery/replay.py",
-        "        if key and not int(row[\"flags\"]) & columns_codec.MOVED:\n", "        if key and False:\n",
+        "        if key and not int(row[\"flags\"]) & columns_codec.MOVED:\n",
+        "        if key and False:\n",
     ),
     Mutant(
         "epoch given twice", "engine/recovery/recovery.py",

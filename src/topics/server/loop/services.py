@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Generator
 
 from topics.clock import Clock, SystemClock
-from topics.engine.commit.committer import Committer, Ticket
+from topics.engine.commit.committer import Committer
+from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
 from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
 from topics.server.api.call import Call
