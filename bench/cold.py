@@ -17,9 +17,9 @@ import msgspec
 from bench.bodies import batch
 from bench.report import Report, percentile
 from tests.support.s3 import S3Server
-from topics.engine.block import Block
 from topics.engine.engine import Engine
-from topics.engine.segments import ColdMiss
+from topics.engine.state.block import Block
+from topics.engine.state.segments import ColdMiss
 from topics.settings import MIB, Settings
 from topics.storage.columns import Columns
 

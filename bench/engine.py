@@ -16,7 +16,7 @@ from bench.bodies import batch
 from bench.processes import in_child, resident_bytes, timed
 from bench.report import Report, percentile
 from topics.engine.engine import Engine
-from topics.engine.write import PlainWriteRequest, WriteRequest
+from topics.engine.state.write_request import PlainWriteRequest, WriteRequest
 from topics.settings import MIB, MS_MAX, Settings
 from topics.storage import heap
 from topics.types import Page

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.support.engines import World
-from topics.engine.commit import Op, Ticket
-from topics.engine.write import request_of
+from topics.engine.commit.frame import Op
+from topics.engine.commit.ticket import Ticket
+from topics.engine.state.write_request import request_of
 from topics.errors import (
     CorruptData,
     OutcomeUnknown,

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.harness import SETTINGS, Run, Sweep, deterministic
-from tests.crash.random_workload import RESTLESS_FROM, random_workflow, settings_of
-from tests.crash.workflows import WORKFLOWS
+from tests.crash.harness.log_harness import SETTINGS, Run, Sweep, deterministic
+from tests.crash.harness.random_workload import RESTLESS_FROM, random_workflow, settings_of
+from tests.crash.harness.workflows import WORKFLOWS
 from topics.settings import Settings
 from topics.testing import CrashPlan
 

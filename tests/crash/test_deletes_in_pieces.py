@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from tests.support.engines import World
-from topics.engine import core, deletes, deleting, tags
-from topics.engine.commit import Ticket
-from topics.engine.write import request_of
+from topics.engine.commit import core
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops import deletes, deleting
+from topics.engine.state import tags
+from topics.engine.state.write_request import request_of
 from topics.errors import Closed
 from topics.testing import Lateness
 
@@ -111,8 +113,8 @@ class Deleting:
             self.write()
         elif choice < 0.35:
             self.delete()
-        elif choice < 0.37 and engine._maintenance._running is None:
-            engine._maintenance._begin_checkpoint()
+        elif choice < 0.37 and not engine.maintenance.is_running:
+            engine.begin_checkpoint()
         elif choice < 0.7:
             engine.maintain(0)
         else:
@@ -252,8 +254,8 @@ def test_a_checkpoint_waits_for_a_delete_that_it_would_trim(how: Any) -> None:
     engine = world.engine
     ticket = held(world)
     for _ in range(3):
-        engine._maintenance._begin_checkpoint()
-        while engine._maintenance._running is not None:
+        assert engine.begin_checkpoint()
+        while engine.maintenance.is_running:
             engine.maintain(0)
     assert ticket.done
     assert engine.diff("t").count == 0

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.crash.harness import Run, deterministic
+from tests.crash.harness.log_harness import Run, deterministic
 from topics.testing import CrashPlan
 from topics.testing.model import Operation
 

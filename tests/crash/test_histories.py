@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.histories.draws import mood_of
-from tests.crash.histories.history import failure, kept_as, run, steps_of
+from tests.crash.harness.histories.draws import mood_of
+from tests.crash.harness.histories.history import failure, kept_as, run, steps_of
 
 SEEDS = Path(__file__).parents[1] / "seeds"
 QUICK_COUNT = 300

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.mutant import Mutant, plant
-from tests.crash.mutants import MUTANTS
-from tests.crash.subset import FOUND
+from tests.crash.harness.mutant import Mutant, plant
+from tests.crash.harness.mutants import MUTANTS
+from tests.crash.harness.subset import FOUND
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -30,7 +30,7 @@ def search(
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     return subprocess.run(
-        [sys.executable, "-m", "tests.crash.subset", str(seconds), area, first],
+        [sys.executable, "-m", "tests.crash.harness.subset", str(seconds), area, first],
         cwd=directory, env=environment, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
 

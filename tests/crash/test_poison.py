@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from topics.engine.commit import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.errors import OutcomeUnknown, Poisoned, TopicsError
 from topics.settings import Settings
 from topics.testing import FakeClock, FakeDisk, Fault, FaultFs, Lateness, MonitorFs
@@ -84,7 +84,7 @@ class World:
 
     def fail_a_sync(self, shard: int) -> None:
         self.faults.fault = Fault("sync", path_contains=".wal", forever=True)
-        self.engine.core.committer.lanes[shard].shard.sync()
+        self.engine.core.log.shards[shard].sync()
         self.faults.fault = None
 
 
@@ -150,7 +150,7 @@ def test_a_failed_sync_of_marks_ends_the_writes_of_every_shard() -> None:
     engine = world.engine
     tickets = [world.submit(name) for name in ("fsync", "fsync2")]
     engine.flush()
-    first, second = [lane.shard for lane in engine.core.committer.lanes]
+    first, second = engine.core.log.shards
     world.faults.fault = Fault("sync", path_contains="MARKS")
     first.settle()
     second.sync()

@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.harness import LOSE_ALL, deterministic
-from tests.crash.lease_model import LeaseModel
-from tests.crash.queue_harness import QueueRun
-from tests.crash.queue_sweep import check_image
-from tests.crash.test_queue_crashes import WORKFLOWS
+from tests.crash.harness.lease_model import LeaseModel
+from tests.crash.harness.log_harness import LOSE_ALL, deterministic
+from tests.crash.harness.queue_harness import QueueRun
+from tests.crash.harness.queue_sweep import check_image
+from tests.crash.harness.queue_workflows import WORKFLOWS
 from topics.errors import DiskFull, OutcomeUnknown, Poisoned, StorageError
 
 NAMES = ("life", "life_not_durable", "failing", "failing_in_one_shard")

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, deterministic
-from topics.engine import invariants
-from topics.engine.commit import Ticket
+from tests.crash.harness.log_harness import LOSE_ALL, ROOT, SETTINGS, deterministic
+from topics.engine.commit.syncing import Syncer
+from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
-from topics.engine.queue_values import Claimant, lease_id
-from topics.engine.syncing import Syncer
-from topics.engine.write import request_of
+from topics.engine.offline import invariants
+from topics.engine.state.queue_values import Claimant, lease_id
+from topics.engine.state.write_request import request_of
 from topics.errors import DiskFull
 from topics.storage.wal import Shard
 from topics.testing import FakeClock, FakeDisk
@@ -62,7 +62,7 @@ class Pipeline:
             {"type": "queue", "durability": "fsync", "leases_durable": self.is_durable,
              "lease_ms": 400},
         )  # fmt: skip
-        self.engine.core.committer._syncer = Lazy()
+        self.engine.core.log.syncer = Lazy()
 
     def _open(self) -> Engine:
         return Engine.open(ROOT, clock=self.clock, fs=self.disk, settings=SETTINGS)
@@ -152,9 +152,9 @@ class Pipeline:
     # -- the disk --------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        self.engine.core.committer._syncer = Syncer()
+        self.engine.core.log.syncer = Syncer()
         self.engine.sync()
-        self.engine.core.committer._syncer = Lazy()
+        self.engine.core.log.syncer = Lazy()
         require(not self.asked, "a call never ended")
         self.examine()
 
@@ -182,7 +182,7 @@ class Pipeline:
             refused()
         self.asked.clear()
         self.engine = self._open()
-        self.engine.core.committer._syncer = Lazy()
+        self.engine.core.log.syncer = Lazy()
         live = {record.seq for record in self.engine.diff("q", limit=1000).records}
         require(not live & self.acked, f"acknowledged and back: {sorted(live & self.acked)}")
         lost = self.open - live

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.crash.harness import LOSE_ALL, ROOT, SETTINGS, Run, deterministic
-from tests.crash.test_io_errors import workload
+from tests.crash.harness.io_errors import workload
+from tests.crash.harness.log_harness import LOSE_ALL, ROOT, SETTINGS, Run, deterministic
 from tests.support.engines import PATH, World, values
 from topics.engine.engine import Engine
-from topics.engine.topic import JOIN_BYTES_MAX
-from topics.engine.write import request_of
+from topics.engine.state.topic import JOIN_BYTES_MAX
+from topics.engine.state.write_request import request_of
 from topics.errors import CorruptData, OutcomeUnknown, Poisoned, StorageError
 from topics.settings import Settings
 from topics.storage import columns, frames

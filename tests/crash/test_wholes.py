@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.crash.harness import SETTINGS, Run, deterministic
-from tests.crash.test_corruption import kind_of, outcome, overwrite
-from topics.engine.check import check
+from tests.crash.harness.log_harness import SETTINGS, Run, deterministic
+from tests.crash.harness.rot import kind_of, outcome, overwrite
 from topics.engine.engine import Engine
-from topics.engine.maintenance import write_mark
-from topics.engine.repair import Repaired, repair
+from topics.engine.offline.check import check
+from topics.engine.offline.repair import Repaired, repair
 from topics.errors import CorruptData, TopicsError
 from topics.storage import marks
 from topics.storage.frames import SECTOR
@@ -270,9 +269,9 @@ def test_the_monitor_stops_a_vouch_that_is_ahead_of_the_log() -> None:
     with deterministic(1):
         run = Run()
         core = run.engine.core
-        write_mark(core, 0, is_clean=False)
-        shard = core.committer.lanes[0].shard
+        core.log.write_marks(is_clean=False)
+        shard = core.log.shards[0]
         with pytest.raises(OrderViolation, match="vouches for"):
-            core.marks.enter(0, shard.position, shard.lsn)
+            core.log.marks.enter(0, shard.position, shard.lsn)
         shard.sync()
-        core.marks.enter(0, shard.position, shard.lsn)
+        core.log.marks.enter(0, shard.position, shard.lsn)

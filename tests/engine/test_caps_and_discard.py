@@ -161,7 +161,7 @@ def test_a_full_topic_takes_writes_again_when_there_is_room(world: World, room: 
 
 def test_reject_counts_what_is_still_on_its_way(world: World) -> None:
     """Writes that wait for their sync already take their place under the cap."""
-    from topics.engine.write import request_of
+    from topics.engine.state.write_request import request_of
 
     world.engine.put_topic("t", {"cap_records": 2, "discard": "reject", "durable": True})
     for _ in range(2):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.engines import World
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.testing import Lateness
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World
-from topics.engine.cursors import CURSORS_MAX, Given
+from topics.engine.ops.cursors import CURSORS_MAX, Given
 from topics.errors import (
     Conflicting,
     CursorRegressed,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, PATH, Ending, World, explained
 from topics.engine.engine import Engine
-from topics.engine.queue_values import Claimant
+from topics.engine.state.queue_values import Claimant
 from topics.errors import DiskFull, Poisoned
 from topics.settings import KIB
 from topics.types import Record

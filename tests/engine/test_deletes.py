@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, Ending, World, explained, seqs, tagged
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.errors import InvalidRequest, TopicNotFound
 
 
@@ -274,12 +274,11 @@ def test_a_delete_during_a_checkpoint_is_not_lost(world: World) -> None:
     """Deletes between the slices of a checkpoint hold in memory and after a restart."""
     for n in range(6):
         world.engine.append(f"t{n}", tagged("x", None))
-    running = world.engine._maintenance
-    running._begin_checkpoint()
+    assert world.engine.begin_checkpoint()
     for n in range(6):
         world.engine.delete(f"t{n}", match="x")
-        running.run(0.0)
-    while running.run(0.0):
+        world.engine.maintain(0.0)
+    while world.engine.maintain(0.0):
         pass
     for how in ENDINGS:
         for n in range(6):
@@ -318,13 +317,12 @@ def test_a_delete_between_the_slices_of_a_large_topic_holds(
     world = World(block_bytes=512, own_segment_bytes=1024, segment_bytes=2048, resident_bytes=0)
     for n in range(40):
         world.engine.append("t", [{"data": "x" * 100, "tag": "x" if 8 < n < 30 else "y"}] * 2)
-    running = world.engine._maintenance
-    running._begin_checkpoint()
+    assert world.engine.begin_checkpoint()
     for _ in range(slices):
-        running.run(0.0)
+        world.engine.maintain(0.0)
     world.engine.delete("t", **delete)
     before = world.look("t")
-    while running.run(0.0):
+    while world.engine.maintain(0.0):
         pass
     assert world.look("t") == before
     world.engine.checkpoint()
@@ -341,12 +339,11 @@ def test_a_delete_stays_silent_when_its_segment_goes_during_a_checkpoint(slices:
     world.engine.checkpoint()
     world.engine.append("t", tagged("z"))
     world.engine.delete("t", match="x")
-    running = world.engine._maintenance
-    running._begin_checkpoint()
+    assert world.engine.begin_checkpoint()
     for _ in range(slices):
-        running.run(0.0)
+        world.engine.maintain(0.0)
     world.engine.put_topic("t", {"durability": "fsync", "cap_records": 1})
-    while running.run(0.0):
+    while world.engine.maintain(0.0):
         pass
     before = world.look("t")
     world.restart("kill")

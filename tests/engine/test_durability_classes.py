@@ -20,8 +20,8 @@ from tests.support.engines import (
     seqs,
     tagged,
 )
-from topics.engine.syncing import Syncer
-from topics.engine.write import request_of
+from topics.engine.commit.syncing import Syncer
+from topics.engine.state.write_request import request_of
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
 from topics.testing import CrashPlan
@@ -150,10 +150,10 @@ def stubborn(world: World) -> Iterator[World]:
     world.engine.put_topic("d", {"durability": "disk"})
     world.fill("d", 1)
     world.engine.sync()
-    committer, patient = world.engine.core.committer, world.engine.core.committer._syncer
-    committer._syncer = Stubborn()
+    log = world.engine.core.log
+    patient, log.syncer = log.syncer, Stubborn()
     yield world
-    committer._syncer = patient
+    log.syncer = patient
     world.engine.sync()
 
 
@@ -197,7 +197,7 @@ def test_what_was_acknowledged_is_there_or_told_however_syncs_stall(seed: int) -
     world = World(idle_close_ms=1000, sync_interval_ms=10**9, wal_shards=1)
     engine, stalling = world.engine, Stalling()
     engine.put_topic("t", {"durability": "disk"})
-    engine.core.syncer = engine.core.committer._syncer = stalling
+    engine.core.log.syncer = stalling
     tickets = []
     for _ in range(60):
         act = dice.choice(("write", "write", "idle", "end"))
@@ -226,13 +226,13 @@ def test_what_was_acknowledged_is_there_or_told_however_syncs_stall(seed: int) -
 def test_only_fsync_waits_for_the_disk(world: World, durability: str, is_done: bool) -> None:
     """memory is acknowledged at once, fsync is neither acknowledged nor visible before its sync."""
     world.engine.put_topic("t", {"durability": durability})
-    committer = world.engine.core.committer
-    patient, committer._syncer = committer._syncer, Stubborn()
+    log = world.engine.core.log
+    patient, log.syncer = log.syncer, Stubborn()
     ticket = world.engine.submit_append("t", request_of([{"data": 0}]))
     world.engine.flush()
     assert ticket.done == is_done
     assert world.engine.diff("t").count == int(is_done)
-    committer._syncer = patient
+    log.syncer = patient
     world.engine.sync()
     assert ticket.done
     assert world.engine.diff("t").count == 1
@@ -490,8 +490,8 @@ def test_a_checkpoint_while_a_topic_becomes_ephemeral(
     while engine.forward():
         pass
     engine.sync()
-    monkeypatch.setattr(engine._maintenance, "due", lambda: False)
-    engine._maintenance._begin_checkpoint()
+    monkeypatch.setattr(engine.maintenance, "due", lambda: False)
+    assert engine.begin_checkpoint()
     engine.maintain(0)
     engine.append(source, [{"data": 2}])
     while engine.forward():

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World
-from topics.engine.checkpoint import checkpoint
-from topics.engine.queue_values import Claimant
-from topics.engine.write import request_of
+from topics.engine.state.queue_values import Claimant
+from topics.engine.state.write_request import request_of
+from topics.engine.upkeep.checkpoint import checkpoint
 from topics.errors import DiskFull
 from topics.settings import KIB
 
@@ -102,9 +102,8 @@ def test_a_claim_is_handed_out_only_when_it_is_durable(world: World) -> None:
     second = engine.submit_claims("q", [Claimant("b", 5)])
     assert not first.done
     assert counts(world) == (0, 2)
-    lane = engine.core.committer.lane_of(engine.core.by_name["q"])
     assert first.done
-    assert not lane.shard.is_dirty
+    assert engine.core.committer.is_durable(engine.core.by_name["q"])
     assert (first.result[0].seqs, second.result[0].seqs) == ([1], [2])
 
 

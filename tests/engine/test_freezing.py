@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from topics.engine.freezing import AGE_S, OBJECTS_MAX, Freezer
+from topics.engine.upkeep.freezing import AGE_S, OBJECTS_MAX, Freezer
 
 
 class Node:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World, explained, gap, seqs
-from topics.engine.checkpoint import take
+from topics.engine.upkeep.checkpoint import take
 from topics.errors import InvalidRequest, TopicFull
 from topics.types import Hold
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, seqs
-from topics.engine.checkpoint import take
-from topics.engine.idempotency import PART_KEYS
-from topics.engine.write import request_of
+from topics.engine.state.idempotency import PART_KEYS
+from topics.engine.state.write_request import request_of
+from topics.engine.upkeep.checkpoint import take
 from topics.errors import DiskFull, InvalidRequest, Throttled
 from topics.testing import FakeDisk
 

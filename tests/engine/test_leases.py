@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World
-from topics.engine.queue_values import Claimant, Claimed
+from topics.engine.state.queue_values import Claimant, Claimed
 from topics.errors import InvalidRequest, NotAQueue, TopicNotFound
 
 LEASE_MS = 1000

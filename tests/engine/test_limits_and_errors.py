@@ -10,7 +10,7 @@ import pytest
 from tests.support.engines import World, seqs, tagged
 from topics import errors
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.errors import (
     BatchTooLarge,
     Closed,

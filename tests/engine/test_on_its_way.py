@@ -8,12 +8,12 @@ import pytest
 
 from tests.support.engines import PATH, Ending, World
 from tests.support.late import hold_syncs
-from topics.engine.checkpoint import take
-from topics.engine.commit import Ticket
+from topics.engine.commit.syncing import Syncer
+from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
-from topics.engine.queue_values import Claimant
-from topics.engine.syncing import Syncer
-from topics.engine.write import request_of
+from topics.engine.state.queue_values import Claimant
+from topics.engine.state.write_request import request_of
+from topics.engine.upkeep.checkpoint import take
 from topics.errors import DiskFull
 from topics.storage.wal import Shard
 from topics.testing import Fault, FaultFs
@@ -35,11 +35,11 @@ def world() -> World:
 
 
 def delay_syncs(world: World) -> None:
-    world.engine.core.committer._syncer = Lazy()
+    world.engine.core.log.syncer = Lazy()
 
 
 def sync_again(world: World) -> None:
-    world.engine.core.committer._syncer = Syncer()
+    world.engine.core.log.syncer = Syncer()
     world.engine.sync()
 
 
@@ -244,7 +244,7 @@ def test_a_name_that_was_given_up_twice_is_free(between: int) -> None:
     _, _, made = engine.submit_put("a", {"durability": "fsync"})
     engine.flush()
     _, gone = engine.submit_drop("a", if_empty=False)
-    syncer.release(1 - engine.core.committer.lane_of(old).shard.index)
+    syncer.release(1 - engine.core.log.shard_of(old).index)
     engine.poll()
     assert made.done
     assert gone.done

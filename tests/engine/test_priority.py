@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from topics.engine.names import Names
-from topics.engine.priority import age_boost, effective, recency_bonus
+from topics.engine.reading.priority import age_boost, effective, recency_bonus
+from topics.engine.state.names import Names
 from topics.types import TopicConfig
 
 

@@ -7,10 +7,10 @@ from unittest.mock import Mock
 import pytest
 
 from tests.support.engines import ENDINGS, PATH, SURVIVABLE, Ending, World, tagged, values
-from topics.engine import promotion
-from topics.engine.check import check
-from topics.engine.commit import Ticket
-from topics.engine.write import request_of
+from topics.engine.commit.ticket import Ticket
+from topics.engine.offline.check import check
+from topics.engine.ops import promotion
+from topics.engine.state.write_request import request_of
 from topics.errors import Closed, CorruptData, DiskFull
 
 DURABLE = ("memory", "disk", "fsync")
@@ -228,7 +228,7 @@ def test_a_promotion_that_was_cut_short_promises_nothing(large: World, how: Endi
 def test_a_checkpoint_in_between_loses_nothing_of_a_promotion(large: World) -> None:
     """What was logged before the log was cut is logged again."""
     ticket = submit(large, durability="fsync")
-    large.engine._maintenance._begin_checkpoint()
+    assert large.engine.begin_checkpoint()
     while large.engine.maintain(0):
         pass
     assert ticket.done

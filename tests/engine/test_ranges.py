@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, Ending, World, seqs, tagged
 from topics.engine.engine import Engine
-from topics.engine.ranges import Gap, RangePage, Run
+from topics.engine.reading.ranges import Gap, RangePage, Run
 from topics.errors import InvalidRequest, TopicNotFound
 from topics.types import CRASH, U64_MAX
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, read_all, tagged, values
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.settings import KIB
 from topics.testing import FakeClock, FakeDisk
 
@@ -64,10 +64,9 @@ def test_a_killed_checkpoint_leaves_everything_as_it_was(world: World, how: Endi
         world.engine.append(f"t{n}", tagged("x", "y", None))
     names = world.engine.list_topics()
     for cut in range(12):
-        running = world.engine._maintenance
-        running._begin_checkpoint()
+        assert world.engine.begin_checkpoint()
         for _ in range(cut):
-            running.run(0.0)
+            world.engine.maintain(0.0)
         world.engine.append("t0", [{"data": cut}])
         world.engine.delete("t1", match="x")
         before = [world.look(name) for name in names]
@@ -304,8 +303,8 @@ def step(world: World, model: Model, dice: random.Random) -> None:
     elif act == "checkpoint":
         world.engine.checkpoint()
     elif act == "slice":
-        if world.engine._maintenance._running is None and dice.random() < 0.5:
-            world.engine._maintenance._begin_checkpoint()
+        if not world.engine.maintenance.is_running and dice.random() < 0.5:
+            world.engine.begin_checkpoint()
         world.engine.maintain(0.0)
     else:
         world.restart(dice.choice(SURVIVABLE))

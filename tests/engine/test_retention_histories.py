@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from tests.support.engines import LOSE_ALL, SURVIVABLE, Look, World
-from topics.engine.commit import Syncer
-from topics.engine.cursors import Given
+from topics.engine.commit.syncing import Syncer
 from topics.engine.engine import Engine
-from topics.engine.invariants import examine
-from topics.engine.write import request_of
+from topics.engine.offline.invariants import examine
+from topics.engine.ops.cursors import Given
+from topics.engine.state.write_request import request_of
 from topics.errors import RecordTooLarge, TopicFull
 from topics.storage.wal import Shard
 from topics.testing import CrashPlan
@@ -215,7 +215,7 @@ class Stalled:
 
     def stall(self) -> Stalling:
         core, stalling = self.world.engine.core, Stalling()
-        core.syncer = core.committer._syncer = stalling
+        core.log.syncer = stalling
         return stalling
 
     def config(self) -> dict[str, object]:

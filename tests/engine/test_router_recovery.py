@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained, values
 from tests.support.late import hold_syncs
-from topics.engine import routing
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.routing import definitions
+from topics.engine.state.write_request import request_of
 from topics.errors import RouterNotFound
 
 SLICES_MAX = 30
@@ -111,22 +111,17 @@ def test_a_checkpoint_passes_over_nothing_that_a_map_is_about(
         write(engine, "x", "x")
         route(engine, "s", "d")
         engine.core.committer.wait(engine.submit_append("s", request_of([{"data": 1}])))
-        maintenance = engine._maintenance
-        maintenance._drain()
-        maintenance._begin_checkpoint()
-        work = maintenance._running
-        assert work is not None
+        engine.maintenance.drain()
+        assert engine.begin_checkpoint()
         for _ in range(slices):
-            next(work, None)
+            engine.maintenance.step()
         syncer = hold_syncs(engine)
         engine.forward_now()
         remove(engine, how)
         for _ in range(SLICES_MAX):
-            next(work, None)
+            engine.maintenance.step()
         syncer.release()
-        for _ in work:
-            pass
-        maintenance._running = None
+        engine.maintenance.drain()
         engine.poll()
         assert data(engine, "d") == [1], slices
         engine = world.restart("kill")
@@ -213,10 +208,10 @@ def test_a_new_router_waits_for_no_other(world: World) -> None:
     engine.submit_router("s->d", {"source": "s", "dest": "d", "from_seq": 0})
     engine.sync()
     before = engine.router("s->d").lag
-    engine._maintenance._begin_checkpoint()
+    assert engine.begin_checkpoint()
     engine.submit_router("x->y", {"source": "x", "dest": "y"})
     assert engine.router("s->d").lag == before == 5000
-    assert engine._maintenance._running is not None
+    assert engine.maintenance.is_running
 
 
 def test_a_router_that_was_acknowledged_has_its_source(world: World) -> None:
@@ -225,7 +220,7 @@ def test_a_router_that_was_acknowledged_has_its_source(world: World) -> None:
     engine = world.engine
     engine.put_topic("d", {"durability": "fsync"})
     syncer = hold_syncs(engine)
-    shard = engine.core.committer.lane_of(engine.core.by_name["d"]).shard.index
+    shard = engine.core.log.shard_of(engine.core.by_name["d"]).index
     _, _, ticket = engine.submit_router("r", {"source": "s", "dest": "d"})
     engine.flush()
     syncer.release(shard)
@@ -243,9 +238,9 @@ def test_an_id_that_the_log_names_is_given_to_no_other_topic(
     engine = world.engine
     engine.put_topic("d", {"durability": "fsync"})
     syncer = hold_syncs(engine)
-    shard = engine.core.committer.lane_of(engine.core.by_name["d"]).shard.index
+    shard = engine.core.log.shard_of(engine.core.by_name["d"]).index
     # Two writes that reach the disk in the other order.
-    monkeypatch.setattr(routing, "_lasting", lambda _core, source: source)
+    monkeypatch.setattr(definitions, "_lasting", lambda _core, source: source)
     engine.submit_router("r", {"source": "s", "dest": "d"})
     engine.flush()
     syncer.release(shard)
@@ -301,13 +296,13 @@ def test_a_topic_made_behind_the_cut_of_a_checkpoint_is_there(slices: int) -> No
         engine.put_topic(name, {"durability": "fsync"})
         write(engine, name, 0)
     world.clock.look_ms = 1
-    engine._maintenance._begin_checkpoint()
+    assert engine.begin_checkpoint()
     for _ in range(slices):
         engine.maintain(0.0)
     engine.delete_topic("a")
     route(engine, "a", "d", from_seq=0)
     write(engine, "a", "new")
-    engine.checkpoint() if slices % 2 else engine._maintenance._drain()
+    engine.checkpoint() if slices % 2 else engine.maintenance.drain()
     engine = world.restart("clean")
     settle(engine)
     assert data(engine, "a") == ["new"]
@@ -323,15 +318,13 @@ def test_a_router_that_was_moved_during_a_checkpoint_stays_so(slices: int) -> No
         engine.put_topic(name, {"durability": "fsync"})
         write(engine, name, name)
     engine.put_router("r", {"source": "s", "dest": "a"})
-    engine._maintenance._drain()
-    engine._maintenance._begin_checkpoint()
-    work = engine._maintenance._running
-    assert work is not None
+    engine.maintenance.drain()
+    assert engine.begin_checkpoint()
     for _ in range(slices):
-        next(work, None)
+        engine.maintenance.step()
     engine.core.committer.wait(engine.submit_router("r", {"source": "s", "dest": "b"})[2])
     engine.core.committer.wait(engine.submit_drop("b", if_empty=False)[1])
-    engine._maintenance._drain()
+    engine.maintenance.drain()
     engine = world.restart("kill")
     with pytest.raises(RouterNotFound):
         engine.router("r")
@@ -418,14 +411,12 @@ def test_a_start_needs_nothing_that_became_cold_after_it_was_copied() -> None:
             engine.put_topic(name, {"durability": "fsync"})
         route(engine, "s", "d")
         engine.core.committer.wait(engine.submit_append("s", request_of([{"data": 1}])))
-        engine._maintenance._drain()
-        engine._maintenance._begin_checkpoint()
-        work = engine._maintenance._running
-        assert work is not None
+        engine.maintenance.drain()
+        assert engine.begin_checkpoint()
         for _ in range(slices):
-            next(work, None)
+            engine.maintenance.step()
         engine.forward()
-        engine._maintenance._drain()
+        engine.maintenance.drain()
         assert any(held.is_cold for held in engine.core.segments.live.values())
         engine = open_without_store(world)
         assert engine.state("d").head_seq == 1, slices

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained, values
-from topics.engine.check import check
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.offline.check import check
+from topics.engine.state.write_request import request_of
 from topics.errors import (
     Incompatible,
     InvalidRequest,
@@ -457,7 +457,7 @@ def test_a_router_may_come_while_a_checkpoint_is_under_way(world: World) -> None
     engine = world.engine
     write(engine, "b", 0)
     write(engine, "a", 1, tag="x")
-    engine._maintenance._begin_checkpoint()
+    assert engine.begin_checkpoint()
     engine.maintain(0)
     route(engine, from_seq=0)
     settle(engine)
@@ -475,8 +475,8 @@ def test_a_sliced_checkpoint_loses_no_copy(world: World) -> None:
     route(engine)
     for turn in range(40):
         if turn % 10 == 0:
-            engine._maintenance._drain()
-            engine._maintenance._begin_checkpoint()
+            engine.maintenance.drain()
+            assert engine.begin_checkpoint()
         write(engine, "a", turn)
         engine.maintain(0)
     settle(engine)
@@ -494,17 +494,15 @@ def test_copies_stay_in_whatever_slice_their_source_goes(world: World, slices: i
     route(engine, "b", "c")
     with held(engine, "a"):
         write(engine, "a", 1, 2)
-        engine._maintenance._begin_checkpoint()
-        work = engine._maintenance._running
-        assert work is not None
+        assert engine.begin_checkpoint()
         for _ in range(slices):
-            next(work, None)
+            engine.maintenance.step()
     settle(engine)
     settle(engine)
     for name in "ab":
         # Without going on with the checkpoint.
         engine.submit_delete(name, before_seq=3, match=None)
     engine.sync()
-    engine._maintenance._drain()
+    engine.maintenance.drain()
     engine = world.restart("crash")
     assert (data(engine, "b"), data(engine, "c")) == ([], [1, 2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topics.engine.scheduler import (
+from topics.engine.reading.scheduler import (
     ALL_REFUSED_FROM,
     BANDS,
     LAG_MS_MAX,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.engines import World, values
-from topics.engine.commit import Ticket
-from topics.engine.singles import SinglesFrame
-from topics.engine.write import request_of
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops.singles import SinglesFrame
+from topics.engine.state.write_request import request_of
 from topics.errors import DiskFull, StorageError, TopicFull
 from topics.testing import FakeDisk
 from topics.types import Appended

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.engines import SURVIVABLE, Ending, World, tagged
-from topics.engine.tags import TagIndex
+from topics.engine.state.tags import TagIndex
 
 
 class Steps:

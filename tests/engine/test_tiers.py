@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.engines import ENDINGS, PATH, Ending, World, explained, gap, tagged
 from tests.support.s3 import S3Server
-from topics.engine.check import check
-from topics.engine.queue_values import Claimant
-from topics.engine.repair import repair
-from topics.engine.segments import ColdMiss
+from topics.engine.offline.check import check
+from topics.engine.offline.repair import repair
+from topics.engine.state.queue_values import Claimant
+from topics.engine.state.segments import ColdMiss
 from topics.errors import StorageError
 from topics.storage.tiers import open_store
 from topics.testing import FakeClock, FakeDisk, Lateness

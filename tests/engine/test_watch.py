@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.support.engines import World
-from topics.engine.feed import Feeds
-from topics.engine.reading import View
-from topics.engine.scheduler import TURN_FRAMES_MAX, Scheduler
-from topics.engine.segments import ColdMiss
-from topics.engine.watch import Cursor, Frame, Look, Subscription
+from topics.engine.reading.feeds import Feeds
+from topics.engine.reading.pages import View
+from topics.engine.reading.scheduler import TURN_FRAMES_MAX, Scheduler
+from topics.engine.reading.watch import Cursor, Frame, Look, Subscription
+from topics.engine.state.segments import ColdMiss
 from topics.errors import CorruptData
 
 
@@ -75,7 +75,7 @@ class Watching:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scheduler = Scheduler(world.clock, lambda: None)
-        self.feeds = Feeds(world.engine, self.scheduler)
+        self.feeds = Feeds(world.engine.core, self.scheduler)
         world.engine.core.published = self.feeds.published
 
     def turn(self) -> None:

@@ -98,7 +98,7 @@ def test_closed_files_leave_no_handle_behind() -> None:
         fs.sync_dir("/")
     fs.rename("/b", "/c")
     fs.sync_dir("/")
-    assert not disk._handles
+    assert not disk.open_paths()
     assert read_all(fs, "/c") == b"x"
 
 

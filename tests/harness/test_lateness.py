@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from topics.engine.commit import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.errors import OutcomeUnknown, Poisoned
 from topics.settings import Settings
 from topics.testing import FakeClock, FakeDisk, FaultFs, Lateness, MonitorFs
@@ -41,9 +41,9 @@ class Late:
 def test_a_sync_covers_what_was_written_before_it_began_and_nothing_later() -> None:
     world = Late()
     early = world.write("a")
-    world.late._take("begin sync", world.shard["a"], None)
+    world.late.take("begin sync", world.shard["a"], None)
     later = world.write("a")
-    world.late._take("end sync", world.shard["a"], None)
+    world.late.take("end sync", world.shard["a"], None)
     world.engine.poll()
     assert (early.done, later.done) == (True, False)
     world.late.drain()
@@ -93,7 +93,7 @@ def test_a_job_runs_when_it_is_its_turn() -> None:
     world.write("a")
     world.late.drain()
     world.engine.maintain()
-    world.engine._maintenance._begin_checkpoint()
+    assert world.engine.begin_checkpoint()
     seen: list[str] = []
     while world.engine.maintain():
         before = world.late.pending

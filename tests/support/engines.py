@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -44,10 +44,8 @@ class World:
             return
         self.disk = self.disk.kill() if how == "kill" else self.disk.crash(plan)
         # What was under way has died with the process; it must not wake up to find its disk gone.
-        running = self.engine._maintenance._running
         with contextlib.suppress(DiskCrashed):
-            if isinstance(running, Generator):
-                running.close()
+            self.engine.maintenance.give_up()
 
     def restart(self, how: Ending = "clean", plan: CrashPlan = LOSE_ALL) -> Engine:
         self.end(how, plan)

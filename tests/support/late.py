@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.engine.commit import Syncer
+from topics.engine.commit.syncing import Syncer
 from topics.engine.engine import Engine
 from topics.storage.wal import Shard
 
@@ -28,5 +28,5 @@ class LateSyncer(Syncer):
 def hold_syncs(engine: Engine) -> LateSyncer:
     """From now on syncs of this engine end late."""
     syncer = LateSyncer()
-    engine.core.syncer = engine.core.committer._syncer = syncer
+    engine.core.log.syncer = syncer
     return syncer

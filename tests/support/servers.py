@@ -20,13 +20,15 @@ from typing import Any, TypeVar
 import uvloop
 
 from topics.engine.engine import Engine
+from topics.server.api.call import Call
 from topics.server.app import App
-from topics.server.call import Call
 from topics.server.config import load
-from topics.server.limits import HttpLimits
-from topics.server.server import HttpServer
+from topics.server.http.connections import HttpServer
+from topics.server.http.limits import HttpLimits
+from topics.server.loop.services import Services
 
 T = TypeVar("T")
+Steps = Callable[[Services], Generator[float, None, Engine]]
 START_S = 30.0
 JSON = "application/json"
 
@@ -195,7 +197,7 @@ class Served:
 class Inside:
     """The application on a uvloop in a thread of this process, so that a test can reach into it."""
 
-    def __init__(self, steps: Callable[[App], Generator[float, None, Engine]], **variables: str):
+    def __init__(self, steps: Steps, **variables: str):
         self.config = load(variables, {})
         self._steps = steps
         self._started = threading.Event()
@@ -223,12 +225,16 @@ class Inside:
         limits = HttpLimits(body_bytes_max=self.config.settings.max_body_bytes)
         self.server = HttpServer(self.app, judge=self.app.judge, limits=limits, request_type=Call)
         self.port = await self.server.listen("127.0.0.1", 0)
-        self.app.start(self.server, self._steps(self.app))
+        self.services.start(self.server, self._steps(self.services))
         self._started.set()
         await self._stop.wait()
-        self.app.drain()
+        self.services.drain()
         await self.server.shutdown(1.0)
-        self.app.close()
+        self.services.close()
+
+    @property
+    def services(self) -> Services:
+        return self.app.services
 
     def run(self, call: Callable[[], T]) -> T:
         """Runs a call on the loop and returns its result."""
@@ -236,7 +242,7 @@ class Inside:
         async def wrapped() -> T:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(wrapped(), self.app.loop).result(START_S)
+        return asyncio.run_coroutine_threadsafe(wrapped(), self.services.loop).result(START_S)
 
     def client(self, token: str = "") -> Client:
         return Client(self.port, token)
@@ -248,7 +254,7 @@ class Inside:
             time.sleep(0.005)
 
     def close(self) -> None:
-        self.app.loop.call_soon_threadsafe(self._stop.set)
+        self.services.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(START_S)
         if self.error is not None:
             raise self.error
@@ -257,18 +263,18 @@ class Inside:
 @contextlib.contextmanager
 def inside(
     directory: Path,
-    steps: Callable[[App], Generator[float, None, Engine]] | None = None,
+    steps: Steps | None = None,
     **variables: str,
 ) -> Iterator[Inside]:
     """An application in this process, ready unless `steps` recovers it in another way."""
 
-    def opening(app: App) -> Generator[float, None, Engine]:
-        return Engine.opening(str(directory), settings=app.settings)
+    def opening(services: Services) -> Generator[float, None, Engine]:
+        return Engine.opening(str(directory), settings=services.settings)
 
     served = Inside(steps or opening, TOPICS_GC_FREEZE="false", **variables)
     try:
         if steps is None:
-            served.wait_until(lambda: served.app.driver.is_ready)
+            served.wait_until(lambda: served.services.driver.is_ready)
         yield served
     finally:
         served.close()

@@ -113,6 +113,12 @@ class EventSource:
         self._raw = rest[size + 2 :]
         return rest[:size]
 
+    def text_until(self, end: bytes) -> bytes:
+        """What comes up to a chunk with `end` in it, as it is on the wire."""
+        while end not in self._text:
+            self._text += self._chunk()
+        return self._text
+
     def events(self) -> Iterator[Event]:
         """Events until the stream ends."""
         name, data = "", []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.engines import PATH, World
-from topics.engine import invariants
-from topics.engine.check import check
+from topics.engine.offline import invariants
+from topics.engine.offline.check import check
 from topics.testing import CrashPlan
 
 

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from tests.support.directories import SMALL, busy, flip, image, topics
-from topics.engine import invariants
-from topics.engine.account import Account
-from topics.engine.check import check
 from topics.engine.engine import Engine
-from topics.engine.findings import Report
-from topics.engine.queue import Queue
-from topics.engine.topic import Topic
+from topics.engine.offline import invariants
+from topics.engine.offline.check import check
+from topics.engine.offline.findings import Report
+from topics.engine.state.account import Account
+from topics.engine.state.queue import Queue
+from topics.engine.state.topic import Topic
 from topics.storage.fs import OsFs
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.segment import DEAD

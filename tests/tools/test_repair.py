@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.directories import SMALL, busy, fill, flip, image, look, look_at, topics
-from topics.engine.check import check
 from topics.engine.engine import Engine
-from topics.engine.repair import Repaired, repair
+from topics.engine.offline.check import check
+from topics.engine.offline.repair import Repaired, repair
 from topics.errors import TopicsError
 from topics.storage.fs import OsFs
 from topics.testing import CrashPlan, FakeClock, FakeDisk, MonitorFs

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from tests.support.directories import SMALL, busy, image, look, look_at, topics
-from topics.engine.check import check
 from topics.engine.engine import Engine
-from topics.engine.scrub import Scrubbed, scrub
+from topics.engine.offline.check import check
+from topics.engine.upkeep.scrub import Scrubbed, scrub
 from topics.errors import StorageError
 from topics.storage.fs import OsFs
 from topics.storage.readonly import ReadOnlyFs

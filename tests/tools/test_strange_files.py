@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.directories import SMALL, busy, image, topics
-from topics.engine.check import check
 from topics.engine.engine import Engine
-from topics.engine.repair import repair
+from topics.engine.offline.check import check
+from topics.engine.offline.repair import repair
 from topics.errors import TopicsError
 from topics.storage.fs import Misplaced, OsFs, shown
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from topics.cli import directory, exits
-from topics.engine import check as checking
-from topics.engine.findings import Report
+from topics.engine.offline import check as checking
+from topics.engine.offline.findings import Report
 from topics.storage.fs import shown
 
 

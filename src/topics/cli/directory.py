@@ -17,7 +17,7 @@ from rich.progress import Progress, TaskID
 
 from topics import settings
 from topics.cli import exits
-from topics.engine.findings import Report
+from topics.engine.offline.findings import Report
 from topics.errors import DirectoryLocked, FormatMismatch, StorageError
 from topics.settings import Settings
 from topics.storage.fs import Fs, Misplaced, OsFs, join, shown

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from topics.cli import directory, exits
-from topics.engine import repair as repairing
-from topics.engine.repair import Repaired
+from topics.engine.offline import repair as repairing
+from topics.engine.offline.repair import Repaired
 from topics.storage.fs import shown
 
 LINES_MAX = 20

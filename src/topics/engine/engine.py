@@ -14,13 +14,22 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from topics.engine import append, catalog, deletes, deleting, reading, routing, singles
-from topics.engine.commit import Owner, Ticket
+from topics.engine.commit.ticket import Owner, Ticket
+from topics.engine.ops import append, catalog, deletes, deleting, singles
 from topics.engine.queue_calls import QueueCalls
-from topics.engine.reading import View
-from topics.engine.routers import Router
-from topics.engine.topic import Topic
-from topics.engine.write import Batch, Request, check_bytes, decode_write, is_single, request_of
+from topics.engine.reading import pages
+from topics.engine.reading.pages import View
+from topics.engine.routing import definitions
+from topics.engine.state.routers import Router
+from topics.engine.state.topic import Topic
+from topics.engine.state.write_request import (
+    Batch,
+    Request,
+    check_bytes,
+    decode_write,
+    is_single,
+    request_of,
+)
 from topics.errors import InvalidRequest, TopicNotFound
 from topics.settings import MIB
 from topics.types import (
@@ -84,20 +93,20 @@ class Engine(QueueCalls):
 
     # -- routers -----------------------------------------------------------------------------
 
-    def put_router(self, name: str, router: routing.Given) -> tuple[Router, bool]:
+    def put_router(self, name: str, router: definitions.Given) -> tuple[Router, bool]:
         """Creates or changes a router; (the router, whether it is new)."""
         entered, created, ticket = self.submit_router(name, router)
         self._wait(ticket)
         return entered, created
 
-    def submit_router(self, name: str, router: routing.Given) -> tuple[Router, bool, Ticket]:
+    def submit_router(self, name: str, router: definitions.Given) -> tuple[Router, bool, Ticket]:
         self._check_writable()
-        asked = routing.read_input(router)
+        asked = definitions.read_input(router)
         for topic in (asked.source, asked.dest):
             if topic in self.core.by_name:
                 # Where it starts is judged by the head.
                 self._topic(topic)
-        return routing.put(self.core, name, asked)
+        return definitions.put(self.core, name, asked)
 
     def router(self, name: str) -> Router:
         self._check_open()
@@ -111,7 +120,7 @@ class Engine(QueueCalls):
 
     def submit_unroute(self, name: str) -> tuple[bool, Ticket]:
         self._check_writable()
-        return routing.remove(self.core, name)
+        return definitions.remove(self.core, name)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -241,7 +250,7 @@ class Engine(QueueCalls):
         nodes = frozenset((node,) if isinstance(node, str) else node)
         if not topic.config.dedupe_node:
             nodes = frozenset()
-        return reading.page(
+        return pages.page(
             topic, from_seq, epoch, View(nodes, include_tags, include_meta, include_data),
             limit=clamp(limit or LIMIT_DEFAULT, 1, core.settings.max_limit),
             bytes_max=clamp(bytes_max or BATCH_BYTES_DEFAULT, 1, BATCH_BYTES_MAX),

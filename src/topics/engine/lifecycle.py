@@ -12,16 +12,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.engine import deleting, forwarding, freezing, promotion
-from topics.engine.ceilings import close as close_ceiling
-from topics.engine.commit import Ticket
-from topics.engine.core import Core
-from topics.engine.maintenance import Maintenance, write_mark
-from topics.engine.recovery import Recovery
-from topics.engine.resident import write_account
-from topics.engine.scrub import Scrubbed, scrub
-from topics.engine.segments import Segments
-from topics.engine.topic import Topic
+from topics.engine.commit.core import Core
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops import deleting, promotion
+from topics.engine.ops.ceilings import close as close_ceiling
+from topics.engine.ops.resident import write_account
+from topics.engine.recovery.recovery import Recovery
+from topics.engine.routing import forwarding
+from topics.engine.state.segments import Segments
+from topics.engine.state.topic import Topic
+from topics.engine.upkeep import freezing
+from topics.engine.upkeep.maintenance import Maintenance
+from topics.engine.upkeep.scrub import Scrubbed, scrub
 from topics.errors import Closed, DiskFull, Poisoned, StorageError
 from topics.settings import Settings, check
 from topics.storage.datadir import DataDir
@@ -38,7 +40,7 @@ class Lifecycle:
         self.wal_stats = recovery.stats
         self._recovery = recovery
         self._lock = lock
-        self._maintenance = Maintenance(core)
+        self.maintenance = Maintenance(core)
         self._is_closed = False
         core.committer.on_poison = self._poisoned
 
@@ -122,11 +124,11 @@ class Lifecycle:
 
     def _catch_up(self) -> Iterator[float]:
         """So that no number of short lives makes the log long."""
-        if self._maintenance.is_far_behind:
+        if self.maintenance.is_far_behind:
             self.finish_recovery()
             # Nothing but the checkpoint has failed: the log is what it was.
             with contextlib.suppress(DiskFull, StorageError):
-                for _ in self._maintenance.catch_up():
+                for _ in self.maintenance.catch_up():
                     yield 1.0
 
     @property
@@ -164,14 +166,11 @@ class Lifecycle:
         self._is_closed = True
         core = self.core
         try:
-            self._maintenance.close()
+            self.maintenance.close()
             if core.committer.poison is None:
                 self._close_log()
         finally:
-            core.syncer.close()
-            for lane in core.committer.lanes:
-                lane.shard.close()
-            core.marks.close()
+            core.log.close()
             core.segments.close()
             self._lock.release()
 
@@ -190,10 +189,8 @@ class Lifecycle:
         core.committer.sync()
         # On a full disk it is no clean end: nobody would know the heads of the ephemeral topics.
         is_clean = all(ticket.error is None for ticket in written)
-        for lane in core.committer.lanes:
-            write_mark(core, lane.shard.index, is_clean=is_clean)
-        for lane in core.committer.lanes:
-            core.syncer.wait(lane.shard, lane.shard.position)
+        core.log.write_marks(is_clean=is_clean)
+        core.log.wait()
         core.committer.poll()
         core.settle_marks()
 
@@ -236,7 +233,7 @@ class Lifecycle:
 
         def run() -> None:
             nonlocal more
-            more = self._maintenance.run(budget_s)
+            more = self.maintenance.run(budget_s)
 
         self._guard(run)
         return more
@@ -258,14 +255,20 @@ class Lifecycle:
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
         self._recover_rest()
-        self._guard(self._maintenance.checkpoint_now)
+        self._guard(self.maintenance.checkpoint_now)
+
+    def begin_checkpoint(self) -> bool:
+        """Begins a checkpoint for `maintain` to go on with; False while other work is under way."""
+        self._check_writable()
+        self._recover_rest()
+        return self.maintenance.begin_checkpoint()
 
     def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
         """Erases from the disk what was deleted, evicted or expired so far."""
         self._recover_rest()
         done = Scrubbed()
         work = scrub(self.core, done, keep_aside=keep_aside)
-        self._guard(lambda: self._maintenance.finish(work))
+        self._guard(lambda: self.maintenance.finish(work))
         return done
 
     def _guard(self, call: Callable[[], None]) -> None:
@@ -292,7 +295,7 @@ class Lifecycle:
             result = self.core.committer.wait(ticket)
 
         self._guard(wait)
-        if self._maintenance.due():
+        if self.maintenance.due():
             # What fails here is not this operation, which has ended well: the next one is told.
             with contextlib.suppress(DiskFull, StorageError):
                 self.maintain()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topics.engine import catalog, claims, lease_calls
-from topics.engine.commit import Owner, Ticket
-from topics.engine.queue_values import Acked, Claimant, Claimed, Extended, Nacked
+from topics.engine.commit.ticket import Owner, Ticket
+from topics.engine.ops import catalog
+from topics.engine.queues import claims, leases
 from topics.engine.reader_calls import ReaderCalls
-from topics.engine.topic import Topic
+from topics.engine.state.queue_values import Acked, Claimant, Claimed, Extended, Nacked
+from topics.engine.state.topic import Topic
 from topics.errors import NotAQueue
 from topics.types import QueueState
 
@@ -44,7 +45,7 @@ class QueueCalls(ReaderCalls):
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None = None
     ) -> Ticket:
         ticket = Ticket()
-        lease_calls.check_named(node, seqs, lease_ids, self.core.settings)
+        leases.check_named(node, seqs, lease_ids, self.core.settings)
         self.stage_ack(name, node, seqs, lease_ids, ticket)
         return ticket
 
@@ -55,14 +56,14 @@ class QueueCalls(ReaderCalls):
         seqs: Sequence[int],
         lease_ids: Sequence[str] | None,
         owner: Owner,
-        together: lease_calls.Together | None = None,
+        together: leases.Together | None = None,
     ) -> None:
         """Like `submit_ack` for arguments that were checked.
 
         `together` is told once for all that share a frame; what fails is told to its owner.
         """
         self._check_writable()
-        lease_calls.ack(self.core, self._queue(name), node, seqs, lease_ids, owner, together)
+        leases.ack(self.core, self._queue(name), node, seqs, lease_ids, owner, together)
 
     def nack(
         self,
@@ -86,8 +87,8 @@ class QueueCalls(ReaderCalls):
     ) -> Ticket:
         self._check_writable()
         ticket = Ticket()
-        lease_calls.check_named(node, seqs, lease_ids, self.core.settings)
-        lease_calls.nack(self.core, self._queue(name), node, seqs, delay_ms, lease_ids, ticket)
+        leases.check_named(node, seqs, lease_ids, self.core.settings)
+        leases.nack(self.core, self._queue(name), node, seqs, delay_ms, lease_ids, ticket)
         return ticket
 
     def extend(
@@ -112,15 +113,15 @@ class QueueCalls(ReaderCalls):
     ) -> Ticket:
         self._check_writable()
         ticket = Ticket()
-        lease_calls.check_named(node, seqs, lease_ids, self.core.settings)
-        lease_calls.extend(self.core, self._queue(name), node, seqs, lease_ms, lease_ids, ticket)
+        leases.check_named(node, seqs, lease_ids, self.core.settings)
+        leases.extend(self.core, self._queue(name), node, seqs, lease_ms, lease_ids, ticket)
         return ticket
 
-    def submit_release(self, name: str, leases: Sequence[tuple[int, str]]) -> Ticket:
+    def submit_release(self, name: str, held: Sequence[tuple[int, str]]) -> Ticket:
         """Gives jobs back by (seq, lease id); says nothing of leases that are no longer so."""
         self._check_writable()
         ticket = Ticket()
-        lease_calls.release(self.core, self._queue(name), leases, ticket)
+        leases.release(self.core, self._queue(name), held, ticket)
         return ticket
 
     def queue_state(self, name: str) -> QueueState:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from topics.engine import cursors, ranges
-from topics.engine.commit import Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.lifecycle import Lifecycle
-from topics.engine.ranges import RangePage
-from topics.engine.segments import ColdMiss
-from topics.engine.topic import Topic
+from topics.engine.ops import cursors
+from topics.engine.reading import ranges
+from topics.engine.reading.ranges import RangePage
+from topics.engine.state.segments import ColdMiss
+from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest
 from topics.types import U64_MAX, CursorState
 

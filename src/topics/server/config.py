@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from topics.errors import InvalidRequest
-from topics.server.auth import Keys, parse_keys
+from topics.server.api.auth import Keys, parse_keys
 from topics.settings import Settings, check, check_number
 
 MIB = 1024 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 
-from topics.engine.segments import OPEN_FILES_MAX
+from topics.engine.state.segments import OPEN_FILES_MAX
 from topics.errors import TopicsError
 
 # For each shard: the file written to, the next one, and rotated ones that wait for their sync.

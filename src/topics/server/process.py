@@ -17,11 +17,11 @@ from typing import Any
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
 from topics.server import descriptors
+from topics.server.api.call import Call
 from topics.server.app import App
-from topics.server.call import Call
 from topics.server.config import Config
-from topics.server.limits import HttpLimits
-from topics.server.server import HttpServer
+from topics.server.http.connections import HttpServer
+from topics.server.http.limits import HttpLimits
 from topics.storage import heap
 from topics.storage.fs import Fs
 
@@ -53,19 +53,19 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     server = HttpServer(app.__call__, judge=app.judge, limits=limits, request_type=Call)
     try:
         port = await server.listen(options.host.strip("[]"), options.port)
-        app.start(server, steps)
+        app.services.start(server, steps)
         _announce(config, port)
         if options.port_file:
             _write_port(options.port_file, port)
-        ends: set[asyncio.Future[Any]] = {stop, app.driver.failed}
+        ends: set[asyncio.Future[Any]] = {stop, app.services.driver.failed}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if app.driver.failed.done():
+        if app.services.driver.failed.done():
             await asyncio.sleep(LAST_WORDS_S)
-            raise app.driver.failed.result()
+            raise app.services.driver.failed.result()
         await _drain(app, server)
     finally:
         steps.close()
-        app.close()
+        app.services.close()
         _forget_port(options.port_file)
     LOG.info("stopped")
 
@@ -88,7 +88,7 @@ def _stop_on_signals() -> asyncio.Future[None]:
 
 async def _drain(app: App, server: HttpServer) -> None:
     options = app.config.options
-    app.drain()
+    app.services.drain()
     if options.drain_notice_ms:
         await asyncio.sleep(options.drain_notice_ms / 1000)
     await server.shutdown(options.drain_ms / 1000)

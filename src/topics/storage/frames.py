@@ -19,12 +19,15 @@ What must be true on disk:
 from __future__ import annotations
 
 import struct
+from array import array
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from topics.storage import columns as columns_codec
+from topics.storage.columns import Columns
 from topics.types import Payload
 
 FORMAT_VERSION = 1
@@ -50,12 +53,6 @@ FILE = struct.Struct("<8sQIQIIIQ64sQQ?")
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
 CURSOR, ROUTER, UNROUTE, MAP, LEASE = range(12, 17)
-KIND_NAMES = {
-    APPEND: "append", CREATE: "create", CONFIGURE: "configure", DROP: "drop", DELETE: "delete",
-    FLOOR: "floor", CEILING: "ceiling", HOLE: "hole", EPOCH: "epoch",
-    RECOVERED: "recovered", MARK: "mark", CURSOR: "cursor", ROUTER: "router",
-    UNROUTE: "unroute", MAP: "map", LEASE: "lease",
-}  # fmt: skip
 
 assert GROUP.size == 64
 assert ENTRY.size == ENTRY_DTYPE.itemsize == 40
@@ -183,6 +180,38 @@ class Groups:
     first_lsns: npt.NDArray[np.uint64]
     mark: Mark
     damaged: bool
+
+    def payload(self, index: int) -> memoryview:
+        at = int(self.payload_at[index])
+        return memoryview(self.raw)[at : at + int(self.frames["size"][index])]
+
+    def columns_raw(self, index: int) -> bytes:
+        at = int(self.cols_at[index])
+        return self.raw[at : at + int(self.frames["cols"][index])]
+
+    def columns(self, index: int) -> tuple[Columns, bytes]:
+        """The records of an APPEND frame and its key (empty when none). Raises CorruptData."""
+        row = self.frames[index]
+        return columns_codec.decode(
+            int(row["flags"]), int(row["count"]), self.columns_raw(index), self.payload(index),
+            int(row["ts"]),
+        )  # fmt: skip
+
+    def singles(self, first: int, stop: int) -> Columns:
+        """Frames of one plain record each, with consecutive seqs, as one run."""
+        table, at = self.frames[first:stop], self.payload_at[first:stop]
+        sizes = table["size"].astype(np.int64)
+        with memoryview(self.raw) as view:
+            spans = zip(at.tolist(), (at + sizes).tolist(), strict=True)
+            joined = b"".join([view[start:end] for start, end in spans])
+        times = table["ts"].astype(np.int64)
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(times)) + 1))
+        return Columns(
+            joined,
+            array("I", np.cumsum(sizes).astype(np.uint32).tobytes()),
+            array("I", starts.astype(np.uint32).tobytes()),
+            array("q", times[starts].tobytes()),
+        )
 
 
 def part_of(groups: Groups, first: int, stop: int) -> Groups:

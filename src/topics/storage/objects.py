@@ -80,7 +80,7 @@ class ObjectStore:
                 },
             )
         except BaseError as error:
-            raise StorageError(f"{self._url}: {_first_line(error)}", url=self._url) from None
+            raise StorageError(f"{self._url}: {first_line(error)}", url=self._url) from None
 
     @property
     def bytes_fetched(self) -> int:
@@ -224,7 +224,7 @@ class ObjectStore:
         self._bucket_answered = True
 
     def _says(self, error: Exception) -> str:
-        return f"{self._url}: {_first_line(error)}"
+        return f"{self._url}: {first_line(error)}"
 
 
 def _bounded(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -237,6 +237,6 @@ def _bounded(parts: Iterable[bytes]) -> Iterator[bytes]:
             yield part
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     flat = " ".join(str(error).partition("\n\nDebug source")[0].split())
     return _QUERY.sub(r"\1", flat)[:ERROR_TEXT_CHARS_MAX]

@@ -24,9 +24,9 @@ import errno
 import random
 from collections.abc import Callable
 
-from topics.engine.background import Job, Jobs
+from topics.engine.commit.background import Job, Jobs
+from topics.engine.commit.syncing import Syncer
 from topics.engine.lifecycle import Lifecycle
-from topics.engine.syncing import Syncer
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
 from topics.testing.fakenodes import SyncEffect
@@ -53,7 +53,7 @@ class Lateness(Syncer, Jobs):
     def attach(self, engine: Lifecycle) -> None:
         """Takes the place of the engine's syncer and of its background threads."""
         core = engine.core
-        core.syncer = core.committer._syncer = core.jobs = self
+        core.log.syncer = core.jobs = self
         self._notify = lambda: core.notify()
 
     @property
@@ -84,16 +84,16 @@ class Lateness(Syncer, Jobs):
                 rng.randint(1, GOOD_CALLS_MAX + 1),
                 rng.choice(JOB_ERRNOS),
             )
-        self._take(what, int(number), fault)
+        self.take(what, int(number), fault)
         return chosen
 
     def drain(self) -> None:
         """Takes every step until none is left; none of them fails."""
         while pending := self.pending:
             what, _, number = pending[0].rpartition(" ")
-            self._take(what, int(number), None)
+            self.take(what, int(number), None)
 
-    def _take(self, what: str, number: int, fault: Fault | None) -> None:
+    def take(self, what: str, number: int, fault: Fault | None) -> None:
         self.trace.append(f"{what} {number}" + (f" with {fault}" if fault is not None else ""))
         if self._faults is None or fault is None:
             self._do(what, number)
@@ -136,14 +136,14 @@ class Lateness(Syncer, Jobs):
         while shard.synced < upto and shard.poison is None:
             if shard.index not in self._begun:
                 self.kick(shard)
-                self._take("begin sync", shard.index, None)
-            self._take("end sync", shard.index, None)
+                self.take("begin sync", shard.index, None)
+            self.take("end sync", shard.index, None)
 
     def close(self) -> None:
         """Threads are joined: what has begun ends, what was only asked for does not begin."""
         self._asked.clear()
         for index in list(self._begun):
-            self._take("end sync", index, None)
+            self.take("end sync", index, None)
 
     def start(self, call: Callable[[], None]) -> Job:
         job = Job()
@@ -153,10 +153,10 @@ class Lateness(Syncer, Jobs):
     def pause(self) -> None:
         """Somebody waits, for a job or for a sync: one step of each is taken."""
         if self._jobs:
-            self._take("job", 0, None)
+            self.take("job", 0, None)
         if self._begun or self._asked:
             what, _, number = self.pending[0].rpartition(" ")
-            self._take(what, int(number), None)
+            self.take(what, int(number), None)
 
 
 def _unheard() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.servers import Client, Served, inside
 from topics.errors import InvalidRequest
-from topics.server.auth import ADMIN, ALL_SCOPES, DELETE, READ, WRITE, parse_keys, query_token
-from topics.server.listing import visible_prefixes
+from topics.server.api.auth import ADMIN, ALL_SCOPES, DELETE, READ, WRITE, parse_keys, query_token
+from topics.server.routes.listing import visible_prefixes
 
 KEY_SCOPES = {
     "root-secret": ALL_SCOPES, "reader": READ, "writer": WRITE, "deleter": DELETE, "admin": ADMIN,
@@ -181,7 +181,7 @@ def test_a_key_has_only_so_many_requests_in_flight(tmp_path: Path) -> None:
                 "POST", "/v0/topics/a/diff", wait,
                 {"Content-Type": "application/json", "Authorization": "Bearer one"},
             )  # fmt: skip
-        served.wait_until(lambda: len(served.app.waiters) == 2)
+        served.wait_until(lambda: len(served.services.waiters) == 2)
         refused = client.get("/v0/topics/a")
         assert (refused.status, refused.code) == (429, "throttled")
         assert refused.detail == {"limit": "max_inflight_per_key", "max": 2}
@@ -190,7 +190,7 @@ def test_a_key_has_only_so_many_requests_in_flight(tmp_path: Path) -> None:
         with served.client("two") as other:
             assert other.get("/v0/topics/a").status == 200
         waiting[0].close()
-        served.wait_until(lambda: len(served.app.waiters) == 1)
+        served.wait_until(lambda: len(served.services.waiters) == 1)
         assert client.write("a", 1).status == 200
         assert waiting[1].connection.getresponse().read()
         keys_now = served.run(lambda: [key.inflight for key in served.config.keys])

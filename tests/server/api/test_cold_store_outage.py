@@ -26,7 +26,7 @@ def served(tmp_path: Path) -> Iterator[Inside]:
         with served.client() as client:
             records = [{"data": "x" * 100, "tag": "t"}] * RECORDS
             assert client.post("/v0/topics/far", {"records": records}).status == 201
-        blocks = served.app.engine.core.by_name["far"].blocks
+        blocks = served.services.engine.core.by_name["far"].blocks
         served.wait_until(
             lambda: all(block.segment and block.segment.is_cold for block in list(blocks))
         )

@@ -41,7 +41,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Inside]:
             records = [{"data": "x" * 100, "tag": "t"}] * RECORDS
             for topic in ("rotten", "jobs"):
                 assert client.post(f"/v0/topics/{topic}", {"records": records}).status == 200
-        topics = served.app.engine.core.by_name
+        topics = served.services.engine.core.by_name
         served.wait_until(
             lambda: all(
                 block.columns is None

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.servers import Client, Served, inside
-from topics.server import shapes
+from topics.server.api import shapes
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 COLUMNS = [
@@ -287,7 +287,7 @@ def test_a_cold_range_is_fetched(tmp_path: Path) -> None:
     }  # fmt: skip
     with inside(tmp_path / "data", None, **variables) as served, served.client() as client:
         client.write("t", *range(100))
-        served.run(served.app.engine.checkpoint)
+        served.run(served.services.engine.checkpoint)
         at, found = 0, []
         while at < 100:
             page = client.post("/v0/topics/t/range", {"from_seq": at, "to_seq": 100}).json

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.servers import Client, Served
 from topics.engine.engine import Engine
-from topics.engine.write import request_of
+from topics.engine.state.write_request import request_of
 from topics.settings import Settings
 
 BATCH = 1000

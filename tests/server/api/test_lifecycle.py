@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.servers import Reply, Served, inside
 from topics.engine.engine import Engine
-from topics.server.app import App
+from topics.server.loop.services import Services
 from topics.storage.fs import OsFs
 from topics.testing import Fault, FaultFs
 
@@ -148,8 +148,8 @@ def test_a_port_in_use_is_said_plainly(tmp_path: Path) -> None:
 def test_probes_are_answered_during_recovery(tmp_path: Path) -> None:
     go_on = threading.Event()
 
-    def slowly(app: App) -> Generator[float, None, Engine]:
-        steps = Engine.opening(str(tmp_path), settings=app.settings)
+    def slowly(services: Services) -> Generator[float, None, Engine]:
+        steps = Engine.opening(str(tmp_path), settings=services.settings)
         while not go_on.is_set():
             yield 0.25
         return (yield from steps)
@@ -170,12 +170,12 @@ def test_probes_are_answered_during_recovery(tmp_path: Path) -> None:
         # Who may not come in is not told how far we are.
         assert client.with_token("x").get("/v0/topics").status == 401
         go_on.set()
-        served.wait_until(lambda: served.app.driver.is_ready)
+        served.wait_until(lambda: served.services.driver.is_ready)
         assert client.write("a", 1).status == 201
 
 
 def test_a_server_can_be_stopped_while_it_recovers(tmp_path: Path) -> None:
-    def forever(app: App) -> Generator[float, None, Engine]:
+    def forever(services: Services) -> Generator[float, None, Engine]:
         while True:
             yield 0.5
 
@@ -208,11 +208,11 @@ def test_a_full_disk_refuses_writes_and_recovers(tmp_path: Path) -> None:
     fault = Fault("allocate", errno=28, forever=True, nth=10**9)
     small = {"TOPICS_WAL_FILE_BYTES": "65536", "TOPICS_WAL_RESERVE_BYTES": "4096"}
 
-    def opening(app: App) -> Generator[float, None, Engine]:
-        return Engine.opening(str(tmp_path), settings=app.settings, fs=FaultFs(OsFs(), fault))
+    def opening(services: Services) -> Generator[float, None, Engine]:
+        return Engine.opening(str(tmp_path), settings=services.settings, fs=FaultFs(OsFs(), fault))
 
     with inside(tmp_path, opening, **small) as served, served.client() as client:
-        served.wait_until(lambda: served.app.driver.is_ready)
+        served.wait_until(lambda: served.services.driver.is_ready)
         assert client.write("a", "x").status == 201
         fault.nth = 1
         replies = [client.write("a", "x" * 10_000) for _ in range(10)]
@@ -237,8 +237,8 @@ def test_cold_records_are_fetched_beside_the_loop(tmp_path: Path) -> None:
     }  # fmt: skip
     with inside(tmp_path / "data", **cold) as served, served.client() as client:
         client.write("a", *[f"{n:0>2000}" for n in range(800)])
-        served.run(lambda: served.app.engine.checkpoint())
-        segments = served.run(lambda: list(served.app.engine.core.segments.live.values()))
+        served.run(lambda: served.services.engine.checkpoint())
+        segments = served.run(lambda: list(served.services.engine.core.segments.live.values()))
         assert segments
         assert all(segment.is_cold for segment in segments)
         found, cursor = [], 0
@@ -248,9 +248,9 @@ def test_cold_records_are_fetched_beside_the_loop(tmp_path: Path) -> None:
             cursor = page["next_from_seq"]
         assert found == list(range(1, 801))
         client.post("/v0/topics/b", {"records": [{"data": n, "tag": f"t{n}"} for n in range(9)]})
-        served.run(lambda: served.app.engine.checkpoint())
+        served.run(lambda: served.services.engine.checkpoint())
     with inside(tmp_path / "data", **cold) as served, served.client() as client:
-        topic = served.app.engine.core.by_name["b"]
+        topic = served.services.engine.core.by_name["b"]
         # As recovery leaves it before maintenance comes by.
         topic.tags, topic.untagged = None, list(topic.blocks)
         asked = {"match": ["tag", "Glob", "t*"]}
@@ -282,11 +282,11 @@ def test_clients_share_one_group(tmp_path: Path) -> None:
         clients = [served.client() for _ in range(20)]
         for other in clients:
             other.get("/v0/health")
-        stats = served.app.engine.wal_stats
+        stats = served.services.engine.wal_stats
         before = served.run(lambda: (stats.frames_total, stats.batches_total))
         body = b'{"records":[{"data":1}]}'
         hold = threading.Event()
-        served.app.loop.call_soon_threadsafe(hold.wait, 5)
+        served.services.loop.call_soon_threadsafe(hold.wait, 5)
         for other in clients:
             other.connection.request(
                 "POST", "/v0/topics/a", body, {"Content-Type": "application/json"}

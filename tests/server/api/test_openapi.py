@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.support.servers import Client, Served
-from topics.engine.write import RecordInput, WriteRequest
-from topics.server import shapes
+from topics.engine.state.write_request import RecordInput, WriteRequest
+from topics.server.api import shapes
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import topics
 from tests.support.servers import Client, inside
-from topics.server import metrics_route
+from topics.server.routes import metrics
 
 NAMES = {
     "topics_topics", "topics_topics_by_class", "topics_routers", "topics_records_live",
@@ -77,8 +77,8 @@ def test_metrics_are_json_for_those_who_ask(client: Client, topic: str) -> None:
 def test_many_topics_are_summed_in_slices_and_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_route, "TOPICS_MAX", 3)
-    monkeypatch.setattr(metrics_route, "SLICE_TOPICS", 2)
+    monkeypatch.setattr(metrics, "TOPICS_MAX", 3)
+    monkeypatch.setattr(metrics, "SLICE_TOPICS", 2)
     with inside(tmp_path) as served, served.client() as client:
         for number in range(8):
             client.write(f"t{number}", 1, 2)

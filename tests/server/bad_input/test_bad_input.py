@@ -14,7 +14,7 @@ import pytest
 from tests.server.bad_input.table import COMMANDS, TARGETS, Cell, Target, cells_of, changed
 from tests.support.servers import Client, Reply, Served
 from tests.support.streams import Socket
-from topics.server.routes import STATUSES
+from topics.server.api.route import STATUSES
 
 CELLS_MIN = 300
 ERROR_FIELDS = ({"code", "message"}, {"code", "message", "detail"})

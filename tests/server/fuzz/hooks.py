@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import schemathesis
 from hypothesis import strategies as st
 
-# Values of our own formats: see `topics.server.fields`.
+# Values of our own formats: see `topics.server.api.fields`.
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,20}", fullmatch=True)
 SEQS = st.integers(0, 1000)
 WAIT_MS_MAX = 20

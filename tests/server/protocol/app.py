@@ -12,12 +12,12 @@ import msgspec
 import uvloop
 
 from topics.errors import InvalidRequest, StorageError, Throttled, TopicFull
-from topics.server.limits import HttpLimits
-from topics.server.message import PENDING, Answer, Request, Response
-from topics.server.router import Router
-from topics.server.server import HttpServer
-from topics.server.stream import EventStream
-from topics.server.websocket import WebSocket
+from topics.server.api.dispatch import Router
+from topics.server.http.connections import HttpServer
+from topics.server.http.event_stream import EventStream
+from topics.server.http.limits import HttpLimits
+from topics.server.http.message import PENDING, Answer, Request, Response
+from topics.server.http.websocket import WebSocket
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,

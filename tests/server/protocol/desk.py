@@ -13,8 +13,8 @@ from typing import Any, cast
 import msgspec
 
 from tests.server.protocol.app import App
-from topics.server.limits import HttpLimits
-from topics.server.server import HttpServer
+from topics.server.http.connections import HttpServer
+from topics.server.http.limits import HttpLimits
 
 TURNS_MAX = 20
 

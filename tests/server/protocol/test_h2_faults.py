@@ -12,8 +12,8 @@ import pytest
 
 from tests.server.protocol.app import Served, serving
 from tests.server.protocol.h2_client import H2Client
-from topics.server.h2c import STREAMS_MAX
-from topics.server.limits import HttpLimits
+from topics.server.http.h2c import STREAMS_MAX
+from topics.server.http.limits import HttpLimits
 
 Fields = tuple[tuple[str, str], ...]
 CODES = h2.errors.ErrorCodes

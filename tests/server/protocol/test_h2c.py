@@ -13,7 +13,7 @@ import pytest
 from tests.server.protocol.app import Served, serving
 from tests.server.protocol.h2_client import H2Client
 from tests.server.protocol.wire import Wire, eventually
-from topics.server.limits import HttpLimits
+from topics.server.http.limits import HttpLimits
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.server.protocol.app import LOOPS, Served, serving
 from tests.server.protocol.wire import Answered, Wire, message
-from topics.server.limits import KIB, MIB, HttpLimits
-from topics.server.message import _accepts_gzip
+from topics.server.http.limits import KIB, MIB, HttpLimits
+from topics.server.http.message import _accepts_gzip
 
 GZIP = "Content-Encoding: gzip\r\n"
 BODY_MAX = 2 * MIB

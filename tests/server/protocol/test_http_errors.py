@@ -7,7 +7,7 @@ import pytest
 from tests.server.protocol.app import Served
 from tests.server.protocol.wire import Wire
 from topics.errors import NotReady, Throttled, TopicNotFound
-from topics.server.errors import error_response, response_to
+from topics.server.http.errors import error_response, response_to
 
 
 def test_an_error_of_ours_keeps_its_code_and_detail(wire: Wire) -> None:

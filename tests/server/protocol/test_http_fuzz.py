@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.server.protocol.desk import Desk
 from tests.server.protocol.test_http_smuggling import REFUSED
 from tests.server.protocol.wire import Answered, Incomplete, message, parse_one
-from topics.server.http1 import PREFACE
-from topics.server.limits import HttpLimits
+from topics.server.http.http1 import PREFACE
+from topics.server.http.limits import HttpLimits
 
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 UPGRADE = "Connection: Upgrade\r\nUpgrade: h2c\r\n"

@@ -6,9 +6,9 @@ import asyncio
 import random
 import time
 
-from topics.server.h2_frames import H2Frames
-from topics.server.intake import IDLE_MAX, SHARE_S, Frames, Intake
-from topics.server.websocket import WsFrames
+from topics.server.http.h2_frames import H2Frames
+from topics.server.http.intake import IDLE_MAX, SHARE_S, Frames, Intake
+from topics.server.http.websocket import WsFrames
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

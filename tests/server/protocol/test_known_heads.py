@@ -6,7 +6,7 @@ import pytest
 
 from tests.server.protocol.app import Served, serving
 from tests.server.protocol.wire import Wire, message
-from topics.server.limits import HttpLimits
+from topics.server.http.limits import HttpLimits
 
 
 def known(served: Served) -> set[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topics.server.ledger import Ledger
+from topics.server.http.ledger import Ledger
 
 
 class World:

@@ -15,7 +15,7 @@ from tests.server.protocol.app import Served, serving
 from tests.server.protocol.h2_client import H2Client
 from tests.server.protocol.test_websocket import HANDSHAKE, frame
 from tests.server.protocol.wire import Wire, eventually, message
-from topics.server.limits import HttpLimits
+from topics.server.http.limits import HttpLimits
 
 KIB, MIB = 1024, 1024 * 1024
 BODY = 100 * KIB
@@ -129,7 +129,7 @@ def test_bombs_are_unpacked_a_few_at_a_time() -> None:
             wire.send(message("POST", "/later", bomb, "Content-Encoding: gzip\r\n"))
         most = 0
         for wire in clients:
-            most = max(most, served.call(lambda: served.server.decoding._running))
+            most = max(most, served.call(lambda: served.server.decoding.running))
             assert wire.answer().json() == {"later": 8 * MIB}
         assert most <= 2
 

@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from topics.errors import NotFound
-from topics.server.errors import BadRequest, Forbidden, MethodNotAllowed
-from topics.server.http1 import HttpProtocol
-from topics.server.message import Answer, Head, Request, Response
-from topics.server.origin import OriginRule
-from topics.server.router import CACHED_PATHS_MAX, Router
+from topics.server.api.dispatch import CACHED_PATHS_MAX, Router
+from topics.server.api.origin import OriginRule
+from topics.server.http.errors import BadRequest, Forbidden, MethodNotAllowed
+from topics.server.http.http1 import HttpProtocol
+from topics.server.http.message import Answer, Head, Request, Response
 
 NO_CONNECTION = cast(HttpProtocol, None)
 
@@ -101,7 +101,7 @@ def test_the_memory_of_paths_is_bounded() -> None:
     for number in range(CACHED_PATHS_MAX * 2 + 10):
         router(request_of("GET", f"/{number}"))
     router(request_of("GET", "/" + "x" * 10_000))
-    assert len(router._cache) <= CACHED_PATHS_MAX
+    assert len(router.known_paths) <= CACHED_PATHS_MAX
 
 
 def test_a_route_is_declared_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.protocol.app import LOOPS, Served, serving
 from tests.server.protocol.wire import Wire, eventually, message
-from topics.server.limits import HttpLimits
+from topics.server.http.limits import HttpLimits
 
 
 @pytest.fixture(params=sorted(LOOPS))

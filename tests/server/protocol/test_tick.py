@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from topics.server.tick import Tick
+from topics.server.http.turns import Tick
 
 
 def run(scenario: Any) -> list[str]:

@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 
 from tests.server.protocol.app import LOOPS, Served, serving
 from tests.server.protocol.wire import Wire, eventually, message
-from topics.server.limits import HttpLimits
+from topics.server.http.limits import HttpLimits
 
 LIMITS = HttpLimits(
     message_bytes_max=100_000, linger_s=0.3, scan_s=0.1, ping_s=0.3, pong_s=0.3, idle_s=0.5

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.server.protocol.desk import Desk
 from tests.server.protocol.test_websocket import BINARY, CLOSE, HANDSHAKE, PING, PONG, TEXT, frame
 from tests.server.protocol.wire import message
-from topics.server.limits import HttpLimits
+from topics.server.http.limits import HttpLimits
 
 LIMITS = HttpLimits(message_bytes_max=2000)
 OPENING = message("GET", "/ws", headers=HANDSHAKE)

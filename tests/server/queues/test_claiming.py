@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.queues.conftest import Queue, jobs_of
 from tests.support.servers import Client, inside
-from topics.server.queue_shapes import AckAnswer, ClaimAnswer, ExtendAnswer, NackAnswer
+from topics.server.queues.shapes import AckAnswer, ClaimAnswer, ExtendAnswer, NackAnswer
 
 
 def test_a_claim_leases_jobs_in_order(queue: Queue) -> None:

@@ -31,8 +31,8 @@ def far_away(served: Inside, client: Client, name: str, **config: object) -> Que
     queue = Queue(client, name).configure(**config)
     for _ in range(JOBS // 50):
         queue.fill(*["x" * 1000] * 50)
-    served.run(lambda: served.app.engine.checkpoint())
-    blocks = served.app.engine.core.by_name[name].blocks
+    served.run(lambda: served.services.engine.checkpoint())
+    blocks = served.services.engine.core.by_name[name].blocks
     served.wait_until(
         lambda: all(block.segment and block.segment.is_cold for block in list(blocks))
     )

@@ -95,4 +95,4 @@ def test_a_crowd_does_every_job_once(queue: Queue, server: Inside, seed: int) ->
     assert crowd.done == dict.fromkeys(range(1, JOBS + 1), 1)
     server.wait_until(lambda: queue.name not in server.app.desks.by_name)
     assert queue.counts == (0, 0, 0)
-    assert server.run(lambda: server.app.delivery.connections) == 0
+    assert server.run(lambda: server.services.delivery.connections) == 0

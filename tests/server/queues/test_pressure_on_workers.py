@@ -14,7 +14,7 @@ from tests.server.watch.test_pressure_and_consistency import press
 from tests.support.servers import Inside, inside
 from tests.support.streams import EventSource, Refused
 from topics.errors import DiskFull
-from topics.server import work_stream
+from topics.server.queues import work_stream
 
 PAD = "x" * 60_000
 
@@ -28,7 +28,7 @@ def pressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]
         with served.client() as client:
             Queue(client, "jobs").configure()
             Queue(client, "important").configure(priority=100)
-        served.run(lambda: served.app.delivery.close())
+        served.run(lambda: served.services.delivery.close())
         yield served
 
 
@@ -83,7 +83,7 @@ def test_a_stream_that_is_held_back_keeps_nobody_else_waiting(pressed: Inside) -
         queue = Queue(client, "jobs")
         with queue.work("first"), ThreadPoolExecutor(1) as pool:
             claim = pool.submit(Queue(other, "jobs").claim, "second", wait_ms=30_000)
-            pressed.wait_until(lambda: pressed.app.desks.waiting_claims == 1)
+            pressed.wait_until(lambda: len(pressed.services.waiters) == 1)
             press(pressed, 1.2)
             assert client.write("jobs", 1, disable_backpressure=True).status == 200
             assert len(claim.result()) == 1
@@ -98,7 +98,7 @@ def test_a_bug_of_ours_is_answered(pressed: Inside, monkeypatch: pytest.MonkeyPa
             raise ZeroDivisionError
 
         with queue.work("w") as events:
-            monkeypatch.setattr(pressed.app.engine, "submit_claims", fail)
+            monkeypatch.setattr(pressed.services.engine, "submit_claims", fail)
             queue.fill("a")
             assert events.next("error").data["code"] == 503
             for window_ms in (1, 0):
@@ -113,7 +113,7 @@ def test_a_pass_that_fails_is_tried_again(pressed: Inside, monkeypatch: pytest.M
     """A claim is told why; a stream is told too and stays open."""
     with pressed.client() as client:
         queue = Queue(client, "jobs")
-        engine = pressed.app.engine
+        engine = pressed.services.engine
 
         def refuse(*_: object) -> None:
             raise DiskFull("the disk is full; nothing was leased")
@@ -139,7 +139,7 @@ def test_a_worker_that_does_not_read_loses_its_stream(tmp_path: Path) -> None:
         with EventSource(served.port, path, receive_bytes=4096) as events:
             for _ in range(25):
                 queue.fill(*[PAD] * 10)
-            served.wait_until(lambda: served.app.delivery.connections == 0)
+            served.wait_until(lambda: served.services.delivery.connections == 0)
             assert queue.counts == (250, 0, 0)
             read = list(events.events())
         assert (read[-1].name, read[-1].data["code"]) == ("error", 408)
@@ -154,7 +154,7 @@ def test_a_worker_that_was_slow_goes_on(tmp_path: Path) -> None:
         with EventSource(served.port, path, receive_bytes=4096) as events:
             for _ in range(25):
                 queue.fill(*[PAD] * 10)
-            served.wait_until(lambda: bool(served.app.delivery._slow))
+            served.wait_until(lambda: bool(served.services.delivery.slow))
             events.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             seqs = [job["$seq"] for job in jobs_of(events, 250)]
             assert seqs == list(range(1, 251))

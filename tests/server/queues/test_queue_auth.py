@@ -103,7 +103,7 @@ def test_dead_letters_stay_within_the_prefixes(root: Client) -> None:
 
 def test_streams_count_against_the_limits(locked: Inside, root: Client) -> None:
     path = "/v0/topics/jobs/work?node=w&token="
-    locked.wait_until(lambda: locked.app.delivery.connections == 0)
+    locked.wait_until(lambda: locked.services.delivery.connections == 0)
     with EventSource(locked.port, path + "both"):
         with EventSource(locked.port, path + "both"):
             assert root.metrics()["topics_sse_connections"] == 2
@@ -117,7 +117,7 @@ def test_streams_count_against_the_limits(locked: Inside, root: Client) -> None:
                     EventSource(locked.port, path + "root")
                 assert refused.value.detail == {"limit": "max_sse_connections", "max": 3}
         # A stream that has ended makes room.
-        locked.wait_until(lambda: locked.app.delivery.connections == 1)
+        locked.wait_until(lambda: locked.services.delivery.connections == 1)
         with EventSource(locked.port, path + "both"):
             pass
 

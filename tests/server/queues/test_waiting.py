@@ -14,7 +14,7 @@ import pytest
 
 from tests.server.queues.conftest import Queue
 from tests.support.servers import Client, Inside, inside
-from topics.engine.commit import Ticket
+from topics.engine.commit.ticket import Ticket
 
 Beside = Callable[..., Future[Any]]
 Waiting = Callable[[Queue, int], None]
@@ -136,7 +136,7 @@ def test_jobs_of_a_client_that_went_away_before_the_answer_come_back(
     queue: Queue, server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim that is on its way to the disk has nobody to be handed to."""
-    engine, held = server.app.engine, []
+    engine, held = server.services.engine, []
     submit = engine.submit_claims
 
     def slowly(name: str, claimants: Any) -> Ticket:
@@ -184,7 +184,7 @@ def test_a_drain_answers_whoever_waits(tmp_path: Path, beside: Beside, waiting: 
 
         replies = [beside(ask, queue, name) for name in (queue.name, window.name)]
         server.wait_until(lambda: len(server.app.desks.by_name) == 2)
-        server.run(server.app.drain)
+        server.run(server.services.drain)
         assert [reply.result().json["count"] for reply in replies] == [0, 1]
         # From now on nobody waits.
         assert queue.claim("w", wait_ms=LONG_MS) == []

@@ -36,7 +36,7 @@ def in_one_turn(server: Inside, queue: Queue, count: int) -> list[Reply]:
     for client in clients:
         assert client.get("/v0/health").status == 200
     hold = threading.Event()
-    server.app.loop.call_soon_threadsafe(hold.wait, 5)
+    server.services.loop.call_soon_threadsafe(hold.wait, 5)
     body = json.dumps({"node": "w", "max": 3})
     for client in clients:
         path = f"{queue.path}/claim"

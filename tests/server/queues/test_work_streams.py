@@ -17,7 +17,8 @@ import pytest
 from tests.server.queues.conftest import Queue, jobs_of
 from tests.support.servers import Inside, inside
 from tests.support.streams import EventSource
-from topics.server import delivery, queue_desk, work_stream
+from topics.server.loop import delivery
+from topics.server.queues import desk, work_stream
 
 Beside = Callable[..., Future[Any]]
 Waiting = Callable[[Queue, int], None]
@@ -133,7 +134,7 @@ def test_a_lease_that_ends_while_nobody_has_room_is_looked_at_once(
         assert seqs(events, 1) == [1]
         assert queue.claim_seqs("other", lease_ms=100) == [2]
         desk = server.app.desks.by_name[queue.name]
-        server.wait_until(lambda: desk._timer_s > server.app.clock.monotonic_s() + 10)
+        server.wait_until(lambda: desk.timer_s > server.services.clock.monotonic_s() + 10)
         assert queue.counts == (1, 1, 0)
 
 
@@ -306,4 +307,4 @@ def test_a_job_stands_for_a_heartbeat(quick_beats: Inside) -> None:
 
 def test_the_cadence_is_that_of_the_contract() -> None:
     assert work_stream.HEARTBEAT_S == 15.0
-    assert queue_desk.DELETED_GRACE_S < work_stream.HEARTBEAT_S
+    assert desk.DELETED_GRACE_S < work_stream.HEARTBEAT_S

@@ -1,7 +1,7 @@
 """Whoever comes and goes leaves no memory behind, with the garbage collector kept out of the way.
 
-What lives for long is frozen (topics.engine.freezing): a ring of objects that refer to each other
-would then stay for ever. So there may be none, of any kind of visit.
+What lives for long is frozen (topics.engine.upkeep.freezing): a ring of objects that refer to each
+other would then stay for ever. So there may be none, of any kind of visit.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Stage:
         """A hole behind the head, as recovery leaves it after a crash."""
 
         def add_hole() -> None:
-            core = self.server.app.engine.core
+            core = self.server.services.engine.core
             topic = core.by_name[self.topic]
             topic.add_hole(topic.head + 1, topic.head + count, CRASH)
             core.published(topic)

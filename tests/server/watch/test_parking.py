@@ -12,8 +12,8 @@ import pytest
 from tests.server.protocol.wire import eventually
 from tests.server.watch.test_pressure_and_consistency import press
 from tests.support.servers import Client, Inside, inside
-from topics.server import parking
-from topics.server.call import Call
+from topics.server.api.call import Call
+from topics.server.loop import parking
 
 BODY = b'{"records":[{"data":1}]}'
 HEADERS = {"Content-Type": "application/json"}
@@ -26,7 +26,7 @@ def parked(tmp_path: Path) -> Iterator[Inside]:
         with served.client() as client:
             client.put("/v0/topics/high", {"priority": 900})
             client.put("/v0/topics/low", {"priority": -900})
-        served.run(lambda: served.app.delivery.close())
+        served.run(lambda: served.services.delivery.close())
         press(served, 0.3)
         yield served
 
@@ -41,7 +41,7 @@ def together(served: Inside, topics: list[str]) -> list[Client]:
     for client in clients:
         client.get("/v0/health")
     hold = threading.Event()
-    served.app.loop.call_soon_threadsafe(hold.wait, 5)
+    served.services.loop.call_soon_threadsafe(hold.wait, 5)
     for client, topic in zip(clients, topics, strict=True):
         ask(client, topic)
     hold.set()
@@ -56,19 +56,19 @@ def test_a_parked_request_says_how_long_it_waited(parked: Inside) -> None:
         press(parked, 0.0)
         assert "throttle_wait_ms" not in client.write("low", 1).json["performance"]
         assert client.diff("low").json["performance"]["throttle_wait_ms"] == 0
-    assert len(parked.app.parking) == 0
+    assert len(parked.services.parking) == 0
 
 
 def test_what_matters_more_is_done_first(parked: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the order in which they came."""
     order: list[str] = []
-    go_on = parked.app.go_on
+    go_on = parked.services.go_on
 
     def note(call: Any, resume: Any) -> None:
         order.append(call.path.rpartition("/")[2])
         go_on(call, resume)
 
-    monkeypatch.setattr(parked.app, "go_on", note)
+    monkeypatch.setattr(parked.services.parking, "go_on", note)
     clients = together(parked, ["low"] * 5 + ["high"] * 5)
     for client in clients:
         assert client.connection.getresponse().status == 200

@@ -20,12 +20,12 @@ def pressed(tmp_path: Path) -> Iterator[Inside]:
             client.write("t", 1)
             client.put("/v0/topics/important", {"priority": 100})
             client.put("/v0/topics/low", {"priority": -100})
-        served.run(lambda: served.app.delivery.close())
+        served.run(lambda: served.services.delivery.close())
         yield served
 
 
 def press(served: Inside, level: float) -> None:
-    served.run(lambda: served.app.delivery.pressure.settle(level))
+    served.run(lambda: served.services.delivery.pressure.settle(level))
 
 
 def test_at_the_limit_requests_are_told_when_to_come_back(pressed: Inside) -> None:
@@ -61,10 +61,10 @@ def test_at_the_limit_requests_are_told_when_to_come_back(pressed: Inside) -> No
 def test_streams_stay_open_and_are_told_that_they_are_paced(pressed: Inside) -> None:
     with pressed.client() as client, stream(client, {"t": {}}) as events:
         events.until("caught-up")
-        feeds = pressed.app.delivery.feeds
+        feeds = pressed.services.delivery.feeds
 
         def pace() -> None:
-            for feed in list(feeds._by_id.values()):
+            for feed in list(feeds):
                 feed.paced(1500)
                 feed.paced(1500)
 
@@ -108,8 +108,8 @@ def test_a_backlog_in_the_cold_store_is_streamed_like_any_other(tmp_path: Path) 
     with inside(tmp_path / "data", **variables) as served, served.client() as client:
         for _ in range(10):
             client.write("t", *["x" * 1000] * 200)
-        served.run(lambda: served.app.engine.checkpoint())
-        blocks = served.app.engine.core.by_name["t"].blocks
+        served.run(lambda: served.services.engine.checkpoint())
+        blocks = served.services.engine.core.by_name["t"].blocks
         served.wait_until(
             lambda: all(block.segment and block.segment.is_cold for block in list(blocks))
         )

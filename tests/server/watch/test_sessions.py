@@ -193,9 +193,9 @@ def test_a_lost_connection_gives_its_place_back(server: Inside, topic: str) -> N
             events.close()
         for socket in sockets:
             socket.connection.socket.close()
-        server.wait_until(lambda: server.app.delivery.connections == before)
-        topic_id = server.app.engine.core.by_name[topic].id
-        server.wait_until(lambda: topic_id not in server.app.delivery.feeds._by_id)
+        server.wait_until(lambda: server.services.delivery.connections == before)
+        feeds = server.services.delivery.feeds
+        server.wait_until(lambda: all(feed.topic.name != topic for feed in feeds))
 
 
 def test_a_drain_tells_streams_and_does_not_wait_for_them(tmp_path: Path) -> None:

@@ -1,0 +1,336 @@
+"""What the parts of the engine share: the topics, the log, the disk, the clock."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from topics.clock import Clock
+from topics.engine.commit.background import Jobs, ThreadJobs
+from topics.engine.commit.committer import Committer
+from topics.engine.commit.frame import Op
+from topics.engine.commit.leaving import Leaving
+from topics.engine.commit.log import Log
+from topics.engine.commit.tiering import Tiering
+from topics.engine.state import retention
+from topics.engine.state.block import Block
+from topics.engine.state.names import Names
+from topics.engine.state.routers import Routers
+from topics.engine.state.segments import ColdMiss, Segments
+from topics.engine.state.tags import TagIndex
+from topics.engine.state.topic import Topic
+from topics.errors import Poisoned, StorageError, TopicNotFound
+from topics.settings import Settings
+from topics.storage import frames
+from topics.storage.columns import Columns
+from topics.storage.datadir import DataDir
+from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
+
+if TYPE_CHECKING:
+    from topics.engine.ops.deleting import Deletion
+    from topics.engine.ops.promotion import Promotion
+
+TIDY_AT_ONCE_PIECES = 4
+# Frames that belong to no topic are written under this one.
+SYSTEM = Topic(0, "", 0, TopicConfig())
+
+
+class Core:
+    def __init__(self, data: DataDir, clock: Clock, settings: Settings, segments: Segments) -> None:
+        self.data = data
+        self.clock = clock
+        self.settings = settings
+        self.segments = segments
+        self.jobs: Jobs = ThreadJobs() if settings.threads else Jobs()
+        self.committer: Committer
+        self.log: Log
+        self.generation = 0
+        # Removes the unfinished files of a checkpoint that is given up.
+        self.abandon: Callable[[], None] = nothing
+        self.snapshot_number = 0
+        # Called from the sync threads when something has become durable.
+        self.notify: Callable[[], None] = nothing
+        # Called when a topic's head moved or the topic was dropped; may not call the engine.
+        self.published: Callable[[Topic], None] = unheard
+        self.by_name: dict[str, Topic] = {}
+        self.names = Names(self.by_name)
+        self.by_id: dict[int, Topic] = {}
+        self.routers = Routers()
+        self.leaving = Leaving()
+        self.next_topic_id = 1
+        # Ids from here on were given behind the snapshot that recovery started from.
+        self.first_logged_id = 1
+        self.next_epoch = 1
+        self.next_segment = 1
+        # Of all queues together, and different in every generation.
+        self.next_lease = 0
+        self.live_bytes = 0
+        # Assigned but not published yet.
+        self.pending_bytes = 0
+        # Of the log that recovery read: its bytes, and how many starts have left a part of it.
+        self.replayed_bytes = 0
+        self.replayed_generations = 0
+        # Whether there are less than two snapshots, so that nothing of the log could be trimmed.
+        self.is_untrimmed = False
+        # Published since the last checkpoint began, or replayed.
+        self.unsealed_records = 0
+        self.unsealed_bytes = 0
+        self.idempotency_keys = 0
+        self.keys_swept_s = 0.0
+        # Disk topics with an open ceiling, in the order in which they are looked at.
+        self.open_topics: dict[int, None] = {}
+        # Topics whose tag index has work left over for maintenance.
+        self.unfolded: set[int] = set()
+        # Deletes that are being prepared, and what tidies up behind others.
+        self.deletions: list[Deletion] = []
+        self.tidying: deque[Iterator[None]] = deque()
+        # Ephemeral topics on their way to another class, by id.
+        self.promotions: dict[int, Promotion] = {}
+        # Whether a checkpoint is under way; see `sealing`.
+        self.is_sealing = False
+        # How often the log was cut for a checkpoint.
+        self.checkpoints_begun = 0
+        self.tiering = Tiering(self)
+        # Whether sliced work waits for a thread: then more slices now would do nothing.
+        self.is_waiting = False
+
+    def in_background(self, call: Callable[[], None]) -> Iterator[None]:
+        """Runs a blocking call beside the caller; raises what it raised."""
+        job = self.jobs.start(call)
+        try:
+            while not job.done:
+                yield from self.waiting()
+        finally:
+            # Whoever gives up the work still waits for what is under way.
+            while not job.done:
+                self.jobs.pause()
+        job.result()
+        yield
+
+    def waiting(self) -> Iterator[None]:
+        """A turn of sliced work that only a thread can bring on."""
+        self.is_waiting = True
+        try:
+            yield
+        finally:
+            self.is_waiting = False
+
+    def until_durable(self) -> Iterator[None]:
+        """Waits, a step at a time, until all that was written so far is durable."""
+        for shard, mark in zip(self.log.shards, self.log.positions, strict=True):
+            if shard.synced < mark:
+                self.log.syncer.kick(shard)
+            while shard.synced < mark:
+                if shard.poison is not None:
+                    raise Poisoned(f"sync of the write-ahead log failed: {shard.poison}")
+                yield from self.waiting()
+        self.committer.poll()
+
+    def settle_marks(self) -> None:
+        """Makes MARKS durable now; a failure is one of the log."""
+        self.log.settle()
+        self.committer.poll()
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether deletes that are too much for a turn have something left to do."""
+        return bool(self.deletions or self.tidying or self.committer.is_holding)
+
+    def tidy(self, work: Iterator[None]) -> None:
+        """Does work that nobody waits for: at once when it is little, else in slices."""
+        for _ in range(TIDY_AT_ONCE_PIECES):
+            if next(work, self) is self:
+                return
+        self.tidying.append(work)
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        topic = self.by_name.get(name)
+        if topic is None:
+            check_name(name)
+            raise TopicNotFound(f'topic "{name}" does not exist', topic=name)
+        return topic
+
+    def enter(self, topic: Topic) -> None:
+        self.by_id[topic.id] = topic
+        self.by_name[topic.name] = topic
+        self.names.add(topic.name)
+        self.next_topic_id = max(self.next_topic_id, topic.id + 1)
+        self.next_epoch = max(self.next_epoch, topic.epoch + 1)
+
+    def forget_keys(self, topic: Topic) -> None:
+        """Idempotency keys go with the records they stood for."""
+        self.idempotency_keys -= len(topic.keys or ())
+        topic.keys = None
+
+    def leave(self, topic: Topic) -> None:
+        """Forgets a topic; its segments become garbage."""
+        topic.dropped = True
+        self.by_id.pop(topic.id, None)
+        if self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+            self.names.discard(topic.name)
+        for block in topic.blocks:
+            topic.release(block)
+        # Empty, and as any other: what is on its way to it still arrives, in its order.
+        topic.blocks, topic.holes = [], None
+        topic.floor = topic.head + 1
+        topic.live_count = topic.live_bytes = 0
+        self.live_bytes -= topic.counted_bytes
+        self.idempotency_keys -= len(topic.keys or ())
+        self.open_topics.pop(topic.id, None)
+        self.unfolded.discard(topic.id)
+        self.routers.drop(topic)
+
+    def recount(self, topic: Topic) -> None:
+        """Carries a change of a topic's live bytes into the total of the instance."""
+        if topic.dropped:
+            # Something of it was still on its way.
+            return
+        self.live_bytes += topic.live_bytes - topic.counted_bytes
+        topic.counted_bytes = topic.live_bytes
+
+    def tags_of(self, topic: Topic) -> TagIndex:
+        """The tag index, entering the tags of blocks that recovery left for later.
+
+        Raises ColdMiss for the next of them that is out of reach; what was entered stays so.
+        """
+        if topic.tags is None:
+            topic.tags = TagIndex()
+        for _ in self.index_tags(topic):
+            pass
+        return topic.tags
+
+    def index_tags(self, topic: Topic) -> Iterator[None]:
+        """Enters the tags of unindexed blocks, one block at a time; raises ColdMiss."""
+        while topic.untagged:
+            block = topic.untagged[-1]
+            if not block.is_ghost and block.stop > topic.floor:
+                columns = self.segments.columns(block)
+                if columns.tags is not None:
+                    topic.tags = topic.tags or TagIndex()
+                    topic.tags.add(columns.tags, block.first)
+            topic.untagged.pop()
+            yield
+
+    def index_all_tags(self) -> Iterator[bool]:
+        """Enters the tags that recovery left for later; False while a block has to be fetched."""
+        for topic in [topic for topic in self.by_id.values() if topic.untagged]:
+            # A topic with a block that can not be read is left to its next delete, which is told.
+            with contextlib.suppress(StorageError):
+                while topic.untagged and not topic.dropped:
+                    block = topic.untagged[-1]
+                    is_here = block.is_ghost or self.segments.holds(block)
+                    if is_here:
+                        next(self.index_tags(topic), None)
+                    else:
+                        self.tiering.want(block)
+                    yield is_here
+
+    def index_more_tags(self, topic: Topic) -> Iterator[None]:
+        """Enters the tags of one more block, fetching it beside the caller; raises StorageError."""
+        try:
+            next(self.index_tags(topic), None)
+        except ColdMiss as miss:
+            yield from self.bring(miss.ahead[0])
+        yield
+
+    def bring(self, block: Block) -> Iterator[None]:
+        """Fetches a cold block beside the caller; raises what the store raised."""
+        found: list[Columns] = []
+        yield from self.in_background(lambda: found.extend(self.segments.fetch([block])))
+        self.segments.admit(block, found[0])
+
+    @contextlib.contextmanager
+    def sealing(self) -> Iterator[None]:
+        """From before the log is cut for a checkpoint until no segment moves any more.
+
+        Copies that are made meanwhile are logged in their own right. Every other map was applied
+        before the first topic was captured, or copies what was live when all of them had been: so
+        a snapshot, its segments and the log behind it have what its maps are about, whatever was
+        deleted, dropped or moved to the cold store in between.
+        """
+        self.is_sealing = True
+        try:
+            yield
+        finally:
+            self.is_sealing = False
+
+    # -- time --------------------------------------------------------------------------------
+
+    def monotonic_ms(self) -> int:
+        return round(self.clock.monotonic_s() * 1000)
+
+    def expire(self, topic: Topic, *, log: bool = True) -> None:
+        """Brings a topic's TTL floor up to now, and writes down that it moved.
+
+        The frame is what keeps the floor from going back when the clock does, restarts included.
+        """
+        if not topic.config.ttl_ms and not topic.holds:
+            return
+        if topic.version_staged > topic.config_version:
+            # The config in the log may be another one by now, and a crash would leave only that:
+            # what this one would take meanwhile came back.
+            return
+        now_ms, load, floor = self.clock.wall_ms(), self.segments.spans, topic.floor
+        moved = [EXPIRED] if retention.expire(topic, now_ms, load) else []
+        # What holds kept from the caps and have become too old for.
+        if topic.holds and retention.evict(topic, load, now_ms=now_ms):
+            moved.append(EVICTED)
+        self.recount(topic)
+        if log and topic.durability != "ephemeral" and self.committer.poison is None:
+            for state in moved:
+                self._log_floor(topic, state, floor)
+
+    def evict(self, topic: Topic) -> None:
+        """Lets the caps evict. Replay comes to the same, unless bytes had to be estimated."""
+        floor = topic.floor
+        moved = retention.evict(topic, self.segments.spans)
+        self.recount(topic)
+        if moved:
+            self._log_estimate(topic, floor)
+
+    def refit(self, topic: Topic, now_ms: int) -> None:
+        """Makes a topic fit the config that it was just given, as replay will."""
+        floor, before = topic.floor, dict(topic.lost).get(EVICTED)
+        retention.reconfigure(topic, now_ms, self.segments.spans)
+        self.recount(topic)
+        if dict(topic.lost).get(EVICTED) != before:
+            self._log_estimate(topic, floor)
+
+    def _log_estimate(self, topic: Topic, first: int) -> None:
+        if not self.segments.is_exact and topic.durability != "ephemeral":
+            self._log_floor(topic, EVICTED, first)
+
+    def log_estimates(self, topic: Topic) -> None:
+        """Writes down how far replay evicted by estimates: a later one may count exactly."""
+        is_asked = not self.segments.is_exact and topic.durability != "ephemeral"
+        if is_asked and EVICTED in dict(topic.lost):
+            self._log_floor(topic, EVICTED, topic.floor)
+
+    def _log_floor(self, topic: Topic, state: int, first: int) -> None:
+        """Writes down how far records from `first` on were lost to `state`."""
+        floor = dict(topic.lost).get(state, 0) + 1
+        op = Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
+        overtakes = self.committer.has_staged(topic)
+        if (overtakes or topic.gated) and topic.account is not None:
+            # The frame stands behind what is on its way and took effect before it: what that would
+            # have removed, for another reason, was lost for this one.
+            op.payload = topic.account.runs(first, floor - 1, state).tobytes()
+        if overtakes or not self.committer.is_durable(topic):
+            self.committer.stage(op)
+            return
+        # It may be seen at once and nothing else asks for a sync: so this does, and nobody waits.
+        op.gated = True
+        self.committer.stage_aside(op)
+
+
+def nothing() -> None:
+    pass
+
+
+def unheard(_topic: Topic) -> None:
+    pass

@@ -1,0 +1,203 @@
+"""Topics come, change and go; each of these is durable before it is acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.frame import Op
+from topics.engine.commit.leaving import Name
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops import cursors, lease_frames, promotion
+from topics.engine.state.topic import Topic
+from topics.errors import Incompatible, NotEmpty, Throttled
+from topics.settings import U32_MAX
+from topics.storage import frames
+from topics.types import (
+    ConfigInput,
+    QueueState,
+    TopicConfig,
+    TopicState,
+    check_name,
+    resolve_config,
+)
+
+
+class CreateFrame(msgspec.Struct, array_like=True):
+    name: str
+    epoch: int
+    config: TopicConfig
+
+
+class ConfigureFrame(msgspec.Struct, array_like=True):
+    config: TopicConfig
+    version: int
+
+
+decode_create = msgspec.msgpack.Decoder(CreateFrame).decode
+decode_configure = msgspec.msgpack.Decoder(ConfigureFrame).decode
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+Given = ConfigInput | Mapping[str, object] | None
+Callback = Callable[[], None]
+
+
+def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket]:
+    """Creates the topic, or replaces its config; (topic, created, ticket)."""
+    topic = core.by_name.get(check_name(name))
+    ticket = Ticket()
+    if topic is None:
+        return create(core, name, resolve_config(given, topic=name, type_now=None), ticket)
+    config = resolve_config(given, topic=name, type_now=topic.config.type)
+    if config.type != topic.config.type:
+        raise Incompatible(
+            f'topic "{name}" is a {topic.config.type}; its type can not change. '
+            "Delete it first, or use another name.",
+            topic=name, type=topic.config.type,
+        )  # fmt: skip
+    # While something of the topic is on its way to the disk, `config` is not the last word.
+    if config == topic.config and not topic.gated and topic.id not in core.promotions:
+        ticket.resolve(None)
+        return topic, False, ticket
+    configure(core, topic, config, ticket)
+    return topic, False, ticket
+
+
+def create(
+    core: Core, name: str, config: TopicConfig, ticket: Ticket | None
+) -> tuple[Topic, bool, Ticket]:
+    limit = core.settings.max_topics
+    if limit and len(core.by_name) >= limit:
+        raise Throttled(
+            f"there are {limit} topics, the most this server allows; delete one or raise "
+            "TOPICS_MAX_TOPICS",
+            limit="max_topics", max=limit,
+        )  # fmt: skip
+    if core.next_topic_id > U32_MAX:
+        raise Throttled(
+            f"{U32_MAX} topics were created in this directory, and their numbers are used up",
+            limit="topic_ids", max=U32_MAX,
+        )  # fmt: skip
+    topic = Topic(core.next_topic_id, name, core.next_epoch, config)
+    core.enter(topic)
+    payload = _ENCODER.encode(CreateFrame(name, topic.epoch, config))
+    ticket = ticket or Ticket()
+    core.committer.stage(
+        Op(
+            topic, frames.CREATE, nothing, gated=True, ticket=ticket, payload=payload,
+            undo=lambda: _take_back(core, topic),
+        )
+    )  # fmt: skip
+    return topic, True, ticket
+
+
+def _take_back(core: Core, topic: Topic) -> None:
+    core.leave(topic)
+    # Somebody may have begun to watch it.
+    core.published(topic)
+
+
+def uncreate(core: Core, topic: Topic) -> None:
+    """Takes back a create that nothing was staged behind: its first write was refused."""
+    core.committer.unstage(topic)
+    core.leave(topic)
+
+
+def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
+    if topic.id in core.promotions:
+        promotion.finish(core, topic.id)
+    before = topic.durability
+    keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
+    if topic.gated and (before != config.durability or keeps_leases):
+        # Where an operation goes depends on the class: none may be on its way when that changes.
+        core.committer.sync()
+    if before == "ephemeral" != config.durability:
+        promotion.begin(core, topic, ticket, lambda: _change(core, topic, config, ticket))
+    else:
+        core.expire(topic)
+        _change(core, topic, config, ticket)
+
+
+def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
+    before, staged_before = topic.durability, topic.version_staged
+    keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
+    # Not the topic's own before the config is: a snapshot taken meanwhile has the old of both.
+    topic.version_staged = version = max(topic.config_version, topic.version_staged) + 1
+    topic.durability = config.durability
+    payload = _ENCODER.encode(ConfigureFrame(config, version))
+
+    def undo() -> None:
+        topic.durability, topic.version_staged = before, staged_before
+
+    def apply() -> None:
+        if topic.dropped:
+            return
+        topic.config, topic.config_version = config, version
+        if topic.queue is not None:
+            topic.queue.is_logged = False
+        # Durable up to here; the next write of class disk promises anew.
+        topic.ceiling_seq = topic.head
+        topic.ask_seq = 0
+        core.refit(topic, now_ms)
+
+    op = Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
+    # So that replay expires and evicts the same, and counts the bytes that no frame has.
+    op.ts = now_ms = core.clock.wall_ms()
+    op.floor = topic.bytes_total
+    core.committer.stage(op)
+    if keeps_leases and not lease_frames.are_kept(topic.config):
+        lease_frames.stage_whole(core, topic)
+    if before != config.durability:
+        # What follows must know whether the class has changed or the disk was too full for it.
+        core.committer.flush()
+
+
+def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
+    topic = core.by_name.get(check_name(name))
+    ticket = Ticket()
+    if topic is None:
+        core.leaving.answer(core.committer, ("topic", name), ticket)
+        return False, ticket
+    core.expire(topic)
+    if if_empty and (topic.live_count or topic.next_seq > topic.head + 1):
+        raise NotEmpty(
+            f'topic "{name}" has {topic.live_count} records; nothing was deleted',
+            topic=name, count=topic.live_count,
+        )  # fmt: skip
+    names: list[Name] = [("topic", name)]
+    names.extend(("router", router.name) for router in core.routers.touching(topic))
+    core.leaving.begin(ticket, topic, names)
+
+    def end() -> None:
+        core.leaving.end(ticket)
+
+    core.committer.stage(Op(topic, frames.DROP, end, gated=True, ticket=ticket, undo=end))
+    # At once, because there is no way back from `leave` when the disk turns out to be full.
+    core.committer.flush()
+    if ticket.error is None:
+        core.leave(topic)
+        core.published(topic)
+    return True, ticket
+
+
+def queue_state(core: Core, topic: Topic) -> QueueState | None:
+    """The counters of a queue as of now; None for a log."""
+    queue = topic.queue
+    if queue is None:
+        return None
+    queue.tick(core.monotonic_ms())
+    return QueueState(*queue.counts(topic.live_count), queue.dead_lettered)
+
+
+def state_of(core: Core, topic: Topic, *, with_cursors: bool = True) -> TopicState:
+    """A topic as it stands; the caller has expired it to now before."""
+    return TopicState(
+        topic=topic.name, epoch=topic.epoch, head_seq=topic.head, earliest_seq=topic.floor,
+        next_seq=topic.head + 1, count=topic.live_count, bytes=topic.live_bytes,
+        config=topic.config, last_write_ts=topic.last_write_ts,
+        last_read_ts=topic.last_read_ts, evict_floor=topic.evict_floor,
+        cursors=cursors.page(topic) if with_cursors else [], queue=queue_state(core, topic),
+    )  # fmt: skip

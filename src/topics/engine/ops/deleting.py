@@ -1,0 +1,162 @@
+"""How a delete comes to be: what exists when it is asked for is looked up, then it is one frame.
+
+The look-up is done in pieces that are short for everybody else, however much matches. What happens
+to the topic meanwhile comes before the delete, which nobody was told of yet, and none of it is
+among what it removes. What will be needed of the records is read now: nothing has happened if that
+fails. With its frame the delete stands, whole, whatever becomes of the process.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Generator
+
+from topics.engine.commit.core import Core
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops.deletes import DeleteFrame, DeleteOp, extend_runs, packed
+from topics.engine.state.block import Block
+from topics.engine.state.segments import ColdMiss
+from topics.engine.state.tags import Match
+from topics.engine.state.topic import Topic
+from topics.errors import StorageError, TopicsError
+from topics.storage.segment import DEAD
+
+# Pieces that are done where a delete is asked for: most have no more.
+AT_ONCE_PIECES = 4
+# Matches are sorted by stretches of this many seqs (as a power of two), each in one go.
+STRETCH_BITS = 12
+
+# The frame, and its runs as they are.
+Found = tuple[DeleteFrame, "array[int]"]
+
+
+def delete(
+    core: Core, topic: Topic, before: int | None, predicate: Match | None, ticket: Ticket
+) -> None:
+    """Begins a delete of what exists now; the ticket ends in a Deleted. Raises StorageError."""
+    core.expire(topic)
+    bound = topic.head + 1 if before is None else min(before, topic.head + 1)
+    work = Deletion(core, topic, bound, predicate, ticket)
+    for _ in range(AT_ONCE_PIECES):
+        if work.step():
+            return
+    core.deletions.append(work)
+
+
+class Deletion:
+    """A delete that is being prepared."""
+
+    def __init__(
+        self, core: Core, topic: Topic, bound: int, match: Match | None, ticket: Ticket
+    ) -> None:
+        self.ticket = ticket
+        self._core = core
+        self._topic = topic
+        self._match = match
+        self._steps = self._below(bound) if match is None else self._matching(match, bound)
+
+    def step(self) -> bool:
+        """Does a piece; True when the delete is staged. Raises StorageError."""
+        try:
+            next(self._steps)
+        except StopIteration as found:
+            frame, runs = found.value
+            DeleteOp(self._core, self._topic, frame, runs, self._match, self.ticket).stage()
+            return True
+        return False
+
+    def finish(self) -> None:
+        """Prepares to the end, at once."""
+        try:
+            while not self.step():
+                if self._core.is_waiting:
+                    self._core.jobs.pause()
+        except StorageError as error:
+            self.ticket.fail(error)
+
+    def _below(self, bound: int) -> Generator[None, None, Found]:
+        topic = self._topic
+        position = topic.block_at(bound)
+        is_cut = position < len(topic.blocks) and topic.blocks[position].first < bound
+        if is_cut and bound > topic.floor:
+            self._read(topic.blocks[position])
+        yield
+        return DeleteFrame(bound, b""), array("Q")
+
+    def _matching(self, match: Match, bound: int) -> Generator[None, None, Found]:
+        topic = self._topic
+        while topic.untagged and not topic.dropped:
+            yield from self._core.index_more_tags(topic)
+        found: dict[int, list[int]] = defaultdict(list)
+        for seqs in () if topic.tags is None else topic.tags.find(match):
+            for seq in seqs:
+                if seq < bound:
+                    found[seq >> STRETCH_BITS].append(seq)
+            yield
+        runs: array[int] = array("Q")
+        hits: dict[Block, int] = defaultdict(int)
+        for stretch in sorted(found):
+            # A tag may be found twice, while it is sorted in.
+            extend_runs(runs, _live(topic, sorted(set(found.pop(stretch))), hits))
+            yield
+        for block, count in hits.items():
+            if count < block.count - block.dead_count and block.columns is None:
+                self._read(block)
+                yield
+        return (yield from packed(runs)), runs
+
+    def _read(self, block: Block) -> None:
+        """Sees that a block of which a part goes can be read: the bytes of that are counted."""
+        if block.is_ghost:
+            return
+        try:
+            self._core.segments.columns(block)
+        except ColdMiss:
+            # Not worth the time: those are counted by share.
+            return
+
+
+def advance(core: Core) -> bool:
+    """A piece of every delete that is being prepared; True when there is more to do."""
+    for work in list(core.deletions):
+        try:
+            if not work.step():
+                continue
+        except StorageError as error:
+            work.ticket.fail(error)
+        core.deletions.remove(work)
+        core.committer.flush()
+    return bool(core.deletions)
+
+
+def finish_for(core: Core, ticket: Ticket) -> None:
+    """Prepares the delete to its end that somebody waits for, if it is one."""
+    for work in [work for work in core.deletions if work.ticket is ticket]:
+        core.deletions.remove(work)
+        work.finish()
+
+
+def give_up(core: Core, error: TopicsError) -> None:
+    """The engine is about to end: what was not staged has not happened."""
+    works, core.deletions = core.deletions, []
+    for work in works:
+        work.ticket.fail(error)
+
+
+def _live(topic: Topic, seqs: list[int], hits: dict[Block, int]) -> list[int]:
+    """Those of ascending seqs that are live, counted by block."""
+    live: list[int] = []
+    first = stop = 0
+    dead: bytearray | None = None
+    for seq in seqs:
+        if seq >= stop:
+            position = topic.block_at(seq)
+            if position >= len(topic.blocks):
+                break
+            block = topic.blocks[position]
+            first, stop, dead = max(block.first, topic.floor), block.stop, block.dead
+        if seq >= first and (dead is None or dead[seq - block.first] != DEAD):
+            live.append(seq)
+            hits[block] += 1
+    return live

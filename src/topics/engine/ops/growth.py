@@ -1,0 +1,133 @@
+"""What every write does: it takes seqs, arrives at its topic, or gives its seqs back.
+
+Appends, singles, copies, maps and dead letters differ in what they put into the log and in who is
+told. This they share: a cap that refuses does so before any seq is assigned; what is assigned is
+counted as on its way until it is published; and what the log refuses leaves no trace.
+"""
+
+from __future__ import annotations
+
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Frame
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops import ceilings
+from topics.engine.state.tags import TagIndex
+from topics.engine.state.topic import Topic
+from topics.errors import RecordTooLarge, Throttled, TopicFull
+from topics.storage.columns import Columns
+
+
+class Growth(Frame):
+    """A frame that takes seqs of its topic; `size` is what it counts for until it arrives."""
+
+    __slots__ = ("core", "last_ts_before", "size")
+
+    def __init__(
+        self, core: Core, topic: Topic, kind: int, ts: int, ticket: Ticket | None = None
+    ) -> None:
+        # All fields in one place: a second call would be felt with every write.
+        self.topic = topic
+        self.kind = kind
+        self.gated = self.aside = False
+        self.ticket = ticket
+        self.first = self.count = self.floor = self.flags = self.size = 0
+        self.ts = ts
+        self.cols = self.payload = b""
+        self.core = core
+
+    def assign(self, count: int, size: int) -> None:
+        """Takes the next seqs, behind those it has; `gated` says when it must be durable first."""
+        topic = self.topic
+        if not self.first:
+            self.first, self.last_ts_before = topic.next_seq, topic.last_ts
+        self.size += size
+        if assign(self.core, topic, count, size, self.ts):
+            self.gated = True
+
+    def hand_over(self) -> None:
+        """Gives it to the log, or, in a topic that leaves nothing there, has it applied."""
+        if self.topic.durability == "ephemeral":
+            assert self.ticket is not None
+            self.core.committer.apply_resident(self.topic, self.apply, self.ticket)
+        else:
+            self.core.committer.stage(self)
+
+    def arrive(self) -> None:
+        """It is on its way no longer."""
+        arrive(self.core, self.topic, self.size)
+
+    def undo(self) -> None:
+        self.arrive()
+        self.topic.next_seq, self.topic.last_ts = self.first, self.last_ts_before
+
+
+def assign(core: Core, topic: Topic, count: int, size: int, ts: int) -> bool:
+    """Assigns seqs; True when what takes them must be durable before it is seen."""
+    topic.next_seq = stop = topic.next_seq + count
+    topic.last_ts = ts
+    topic.pending_bytes += size
+    core.pending_bytes += size
+    if topic.durability == "disk":
+        return ceilings.cover(core, topic, stop - 1)
+    return topic.durability == "fsync"
+
+
+def arrive(core: Core, topic: Topic, size: int) -> None:
+    """What seqs were assigned for is no longer on its way."""
+    topic.pending_bytes -= size
+    core.pending_bytes -= size
+
+
+def check_room(core: Core, topic: Topic, count: int, size: int) -> None:
+    """Raises Throttled, TopicFull or RecordTooLarge when so much can not be taken now."""
+    config = topic.config
+    quota = core.settings.max_total_bytes
+    if quota and core.live_bytes + core.pending_bytes + size > quota:
+        raise Throttled(
+            f"the server holds {core.live_bytes} bytes of at most {quota}; nothing was written",
+            limit="max_total_bytes", max=quota,
+        )  # fmt: skip
+    if config.discard != "reject":
+        return
+    caps = {"cap_records": config.cap_records, "cap_bytes": config.cap_bytes}
+    if (config.cap_records and count > config.cap_records) or (
+        config.cap_bytes and size > config.cap_bytes
+    ):
+        raise RecordTooLarge(
+            f'a write of {count} records and {size} bytes can never fit topic "{topic.name}"; '
+            "nothing was written. Raise the cap or split the write.",
+            **caps,
+        )
+    pending = topic.next_seq - 1 - topic.head
+    full = config.cap_records and topic.live_count + pending + count > config.cap_records
+    if full or (
+        config.cap_bytes and topic.live_bytes + topic.pending_bytes + size > config.cap_bytes
+    ):
+        raise TopicFull(
+            f'topic "{topic.name}" is full and refuses new records; nothing was written. '
+            "Retry after consumers have deleted some.",
+            **caps, head_seq=topic.head, earliest_seq=topic.floor,
+        )  # fmt: skip
+
+
+def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:
+    """Makes records readable, then lets the caps evict."""
+    topic.publish(first, columns, core.settings.block_bytes)
+    if columns.tags is not None:
+        topic.tags = topic.tags or TagIndex()
+        topic.tags.add(columns.tags, first)
+        core.unfolded.add(topic.id)
+    published(core, topic, len(columns.ends), len(columns.payload))
+
+
+def published(core: Core, topic: Topic, count: int, size: int) -> None:
+    core.unsealed_records += count
+    core.unsealed_bytes += size
+    config = topic.config
+    if config.cap_records or config.cap_bytes:
+        core.evict(topic)
+    else:
+        core.recount(topic)
+    if topic.id in core.routers.sources:
+        core.routers.dirty[topic.id] = None
+    core.published(topic)

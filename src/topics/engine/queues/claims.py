@@ -1,0 +1,280 @@
+"""Claims: one pass over a queue leases its next jobs to all who ask at once.
+
+Jobs that came back go first, then those that were never handed out. What there is is divided in
+proportion to what each claimant asked for, and what is left over goes round in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count, groupby
+
+from topics.engine.commit.core import Core
+from topics.engine.commit.ticket import Ticket
+from topics.engine.ops import lease_frames
+from topics.engine.queues import dead_letters
+from topics.engine.reading.pages import quote
+from topics.engine.state.queue import Lease, Queue
+from topics.engine.state.queue_values import Claimant, Claimed
+from topics.engine.state.segments import ColdMiss
+from topics.engine.state.topic import Topic
+from topics.engine.state.write_request import utf8
+from topics.errors import InvalidRequest
+from topics.settings import Settings
+from topics.storage.columns import Columns
+from topics.types import LEASE_MS_MAX, LEASE_MS_MIN, Payload, clamp
+
+# Node, jobs, milliseconds.
+Asked = tuple[str, int, int]
+# Seqs, wire objects, number of the first lease, deadline.
+Granted = tuple[list[int], list[bytes], int, int]
+# The last digits of a lease's number, which are never the only ones: it begins with a generation.
+_DIGITS = [b"%03x" % low for low in range(16**3)]
+# Jobs that one pass moves to the dead-letter topic.
+DOOMED_MAX = 1000
+
+
+def check_node(node: object, settings: Settings) -> str:
+    if not isinstance(node, str) or not node:
+        raise InvalidRequest("node must be a text that is not empty")
+    limit = settings.max_node_bytes
+    if (len(node) if node.isascii() else len(utf8(node, "node"))) > limit:
+        raise InvalidRequest(f"node is longer than {limit} bytes", limit=limit)
+    return node
+
+
+def check_lease_ms(lease_ms: object) -> int:
+    if type(lease_ms) is not int or lease_ms < 0:
+        raise InvalidRequest("lease_ms must be a number of milliseconds")
+    return clamp(lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
+
+
+def claimant_of(node: object, most: object, lease_ms: object, settings: Settings) -> Claimant:
+    """Somebody who asks, within the limits. Raises InvalidRequest."""
+    holder = check_node(node, settings)
+    if type(most) is not int or most < 0:
+        raise InvalidRequest("max must be a number of jobs")
+    held_ms = None if lease_ms is None else check_lease_ms(lease_ms)
+    return Claimant(holder, clamp(most, 1, settings.max_claim), held_ms)
+
+
+def claim(core: Core, topic: Topic, claimants: Sequence[Claimant], ticket: Ticket) -> None:
+    """Leases jobs to a cohort; the ticket ends in a Claimed for each of it.
+
+    Jobs that were delivered too often are moved to the dead-letter topic first, which waits for
+    the disk. Raises ColdMiss when a job is out of reach: nothing is leased.
+    """
+    queue = topic.queue
+    assert queue is not None
+    usual_ms = topic.config.lease_ms
+    asked = [
+        (one.node, one.max, usual_ms if one.lease_ms is None else one.lease_ms) for one in claimants
+    ]
+    core.expire(topic)
+    now_ms = core.monotonic_ms()
+    queue.tick(now_ms)
+    wanted = sum([most for _, most, _ in asked])
+    picked = Picked(core, topic, wanted)
+    if picked.doomed:
+        dead_letters.move(core, topic, picked.doomed)
+        # Moving let others go on, and some of what was picked may be gone.
+        now_ms = core.monotonic_ms()
+        picked = Picked(core, topic, wanted)
+    granted = _grant(core, queue, asked, picked, now_ms)
+    if not picked.seqs or not lease_frames.are_logged(topic):
+        ticket.resolve(_told(topic, queue, granted))
+        return
+    held = [
+        lease_frames.granted(core, queue, node, lease_ms, zip(seqs, count(first), strict=False))
+        for (node, _, lease_ms), (seqs, _, first, _) in zip(asked, granted, strict=True)
+        if seqs
+    ]
+    lease_frames.stage(
+        core, topic, held, [], ticket, lambda: _told(topic, queue, granted),
+        lambda: picked.give_back(queue),
+    )  # fmt: skip
+
+
+def _told(topic: Topic, queue: Queue, granted: list[Granted]) -> list[Claimed]:
+    counts = queue.counts(topic.live_count)
+    return [Claimed(*parts, *counts) for parts in granted]
+
+
+def _grant(
+    core: Core, queue: Queue, asked: list[Asked], picked: Picked, now_ms: int
+) -> list[Granted]:
+    """Leases what was picked; what each claimant gets."""
+    wall_ms = core.clock.wall_ms()
+    tries = picked.take(queue)
+    granted: list[Granted] = []
+    start = 0
+    shares = _shares(queue, [most for _, most, _ in asked], len(picked.seqs))
+    # Most ask for the same time: what depends on it alone is done once for all of those.
+    for lease_ms, group in groupby(zip(asked, shares, strict=True), _lease_ms):
+        together = [(node, share) for (node, _, _), share in group]
+        stop = start + sum([share for _, share in together])
+        seqs, first, deadline = picked.seqs[start:stop], core.next_lease, wall_ms + lease_ms
+        core.next_lease += len(seqs)
+        # A lease holds up to its deadline and has run out behind it.
+        queue.grant(together, seqs, first, now_ms + lease_ms + 1)
+        pieces = _render(picked.raws[start:stop], tries[start:stop], first, deadline)
+        at = 0
+        for _, share in together:
+            end = at + share
+            granted.append((seqs[at:end], pieces[at:end], first + at, deadline))
+            at = end
+        start = stop
+    return granted
+
+
+def _lease_ms(pair: tuple[Asked, int]) -> int:
+    return pair[0][2]
+
+
+def _shares(queue: Queue, wanted: list[int], available: int) -> list[int]:
+    """How many jobs each claimant gets."""
+    total = sum(wanted)
+    if available >= total:
+        return wanted
+    shares = [available * each // total for each in wanted]
+    left = available - sum(shares)
+    at = queue.turn
+    while left:
+        at += 1
+        index = at % len(wanted)
+        if shares[index] < wanted[index]:
+            shares[index] += 1
+            left -= 1
+    queue.turn = at
+    return shares
+
+
+def _render(raws: list[Payload], tries: list[int], first: int, deadline: int) -> list[bytes]:
+    """The jobs as they are told: what is known of the lease in front of the record's own bytes."""
+    pieces: list[bytes] = []
+    again = len(tries)
+    for number, (raw, deliveries) in enumerate(zip(raws, tries, strict=False), first):
+        head = b'{"lease_id":"lease_%x","deadline":%d,"deliveries":%d,' % (
+            number, deadline, deliveries,
+        )  # fmt: skip
+        pieces.append(head + raw)
+    # Most are delivered for the first time, under numbers that differ in their last digits only.
+    end = b'","deadline":%d,"deliveries":1,' % deadline
+    while again < len(raws):
+        high, low = divmod(first + again, len(_DIGITS))
+        begin = b'{"lease_id":"lease_%x' % high
+        some = raws[again : again + len(_DIGITS) - low]
+        pieces += [
+            b"".join((begin, digits, end, raw))
+            for digits, raw in zip(_DIGITS[low : low + len(some)], some, strict=True)
+        ]
+        again += len(some)
+    return pieces
+
+
+class Picked:
+    """The next jobs of a queue, ascending by seq, with their bytes. Nothing is leased yet."""
+
+    __slots__ = ("_cursor_before", "_ended", "cursor", "doomed", "raws", "reclaimed", "seqs")
+
+    def __init__(self, core: Core, topic: Topic, wanted: int) -> None:
+        queue = topic.queue
+        assert queue is not None
+        self.seqs: list[int] = []
+        # The records' bytes behind their first brace.
+        self.raws: list[Payload] = []
+        self.cursor = self._cursor_before = queue.cursor
+        # How many of them, in front, were handed out before, and the leases that ran out.
+        self.reclaimed = 0
+        self._ended: dict[int, Lease] = {}
+        # Jobs that came back and were delivered as often as they may be.
+        self.doomed: list[int] = []
+        try:
+            if queue.free:
+                self._reclaim(core, topic, queue, wanted)
+            if self.cursor <= topic.head and len(self.seqs) < wanted:
+                self._go_on(core, topic, wanted - len(self.seqs))
+        except ColdMiss:
+            # Fewer jobs now rather than all of them later, however small the cache is.
+            if not self.seqs:
+                raise
+
+    def take(self, queue: Queue) -> list[int]:
+        """Takes the jobs out of the queue; how often each that came back is delivered now."""
+        queue.cursor = self.cursor
+        if not self.reclaimed:
+            return []
+        again = self.seqs[: self.reclaimed]
+        self._ended = queue.reclaim(again)
+        tries = [queue.deliveries(seq) + 1 for seq in again]
+        queue.tries.update(zip(again, tries, strict=True))
+        return tries
+
+    def give_back(self, queue: Queue) -> None:
+        """Undoes that all of them were leased. What was claimed later has been given back."""
+        queue.cursor = self._cursor_before
+        for index, seq in enumerate(self.seqs):
+            # It may have been deleted, evicted or expired meanwhile.
+            if seq not in queue.leases:
+                continue
+            queue.forget(seq)
+            if index >= self.reclaimed:
+                continue
+            queue.tries[seq] -= 1
+            if seq in self._ended:
+                queue.put(seq, self._ended[seq])
+            else:
+                queue.free[seq] = None
+
+    def _reclaim(self, core: Core, topic: Topic, queue: Queue, wanted: int) -> None:
+        limit = dead_letters.deliveries_max(core, topic)
+        again: list[int] = []
+        for seq in queue.free:
+            if limit and queue.deliveries(seq) >= limit:
+                self.doomed.append(seq)
+            else:
+                again.append(seq)
+            if len(again) == wanted or len(self.doomed) == DOOMED_MAX:
+                break
+        again.sort()
+        for seq in again:
+            block = topic.blocks[topic.block_at(seq)]
+            columns = core.segments.columns(block)
+            index = seq - block.first
+            self._add(columns, index, index + 1)
+            self.seqs.append(seq)
+            self.reclaimed += 1
+
+    def _go_on(self, core: Core, topic: Topic, wanted: int) -> None:
+        """Jobs that were never handed out."""
+        at = max(self.cursor, topic.floor)
+        blocks = topic.blocks
+        position = topic.block_at(at)
+        while wanted and position < len(blocks):
+            block = blocks[position]
+            position += 1
+            if block.dead_count < block.count:
+                first = max(at - block.first, 0)
+                for start, end in block.live_runs(first, block.count):
+                    end = min(end, start + wanted)
+                    self._add(core.segments.columns(block), start, end)
+                    self.seqs.extend(range(block.first + start, block.first + end))
+                    wanted -= end - start
+                    self.cursor = block.first + end
+                    if not wanted:
+                        return
+            self.cursor = block.stop
+
+    def _add(self, columns: Columns, start: int, end: int) -> None:
+        payload, raws = columns.payload, self.raws
+        at = columns.start(start)
+        if columns.tags is None:
+            for stop in columns.ends[start:end]:
+                raws.append(payload[at + 1 : stop])
+                at = stop
+            return
+        for index in range(start, end):
+            tag, stop = columns.tags[index], columns.ends[index]
+            raw = bytes(payload[at + 1 : stop])
+            raws.append(raw if tag is None else b'"$tag":' + quote(tag) + b"," + raw)
+            at = stop

@@ -1,0 +1,345 @@
+"""Replay: the fold of log frames into topics. Applying a frame twice is applying it once.
+
+Idempotence is what lets a snapshot be taken while writes go on, a crashed recovery be repeated,
+and the unsynced end of an old log be copied into a new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from topics.engine.commit.core import Core
+from topics.engine.ops.catalog import CreateFrame, decode_configure, decode_create
+from topics.engine.queues.origins import Moves
+from topics.engine.recovery import rederive
+from topics.engine.recovery.rederive import SourceBytes
+from topics.engine.recovery.replay_frames import HANDLERS
+from topics.engine.state import retention, router_frames
+from topics.engine.state.idempotency import Keys
+from topics.engine.state.tags import TagIndex
+from topics.engine.state.topic import Topic
+from topics.errors import CorruptData
+from topics.storage import columns as columns_codec
+from topics.storage import frames
+from topics.storage.columns import Columns
+from topics.storage.frames import Groups
+
+# Frames that need records of another topic, which may stand in another shard.
+ROUTED = frozenset((frames.ROUTER, frames.UNROUTE, frames.MAP))
+# Frames of single records are gathered into runs of at most this many bytes.
+RUN_BYTES_MAX = 256 * 1024
+
+
+class Later(NamedTuple):
+    """Frames of one topic and one kind that were set aside; without groups, a gap in its shard."""
+
+    generation: int
+    groups: Groups | None
+    first: int = 0
+    stop: int = 0
+
+
+class Replay:
+    """Folds groups into `core`. Topics of class memory are set aside for after readiness.
+
+    So is a destination from its first router on, for when all shards have been read: its copies
+    are made from the records of its source by seq, whatever became of those since. `is_routed`
+    says that there may be such, and keeps the log's records at hand until `finish_routed`.
+    """
+
+    def __init__(self, core: Core, *, is_routed: bool = False) -> None:
+        self.core = core
+        # Those of topics that the snapshot has, or that were gone by then.
+        self.known_ids = core.first_logged_id
+        self.deferred: dict[int, deque[Later]] = {}
+        self.sources = SourceBytes(core) if is_routed else None
+        self.routed: set[int] = set()
+        # A topic that was dropped stays so when the frame of its creation comes by again.
+        self.dropped: set[int] = set()
+        # By name the youngest that ever had it, gone or not.
+        self.youngest: dict[str, int] = {}
+        # Topics whose name a younger one has or had: gone, but what was made from them may not be.
+        self.succeeded: set[int] = set()
+        # Ephemeral topics of the snapshot with frames from before they became so, which have no
+        # beginning: by id, where those skip to.
+        self.outlived: dict[int, int] = {}
+        # Jobs that became dead letters; their topics may be in shards that are read later.
+        self.moves = Moves()
+        self.recovered_generation = 0
+        self.is_clean = False
+        self.records = 0
+
+    def groups(self, groups: Groups, generation: int) -> None:
+        """Applies every frame of a file, runs of one topic's appends at a time."""
+        table = groups.frames
+        if not len(table):
+            return
+        topics, kinds = table["topic"], table["kind"]
+        self.core.replayed_bytes += int(table["cols"].sum(dtype=np.int64))
+        self.core.replayed_bytes += table.nbytes + int(table["size"].sum(dtype=np.int64))
+        self.moves.note(groups)
+        edges = np.flatnonzero((topics[1:] != topics[:-1]) | (kinds[1:] != kinds[:-1])) + 1
+        bounds = [0, *edges.tolist(), len(table)]
+        ids, kind_of = topics[bounds[:-1]].tolist(), kinds[bounds[:-1]].tolist()
+        for index, (topic_id, kind) in enumerate(zip(ids, kind_of, strict=True)):
+            first, stop = bounds[index], bounds[index + 1]
+            if topic_id == 0:
+                # The last of a run counts: a clean mark may follow an idle one.
+                self._system(kind, groups, stop - 1, generation)
+                continue
+            if self.sources is not None and kind == frames.APPEND:
+                self.sources.keep(topic_id, generation, groups, first, stop)
+            topic = self.core.by_id.get(topic_id)
+            if topic is not None and kind in ROUTED:
+                self.routed.add(topic_id)
+            if kind == frames.CONFIGURE and topic_id not in self.routed:
+                # The class may change with it, and what was lost is judged by the class.
+                self.finish_deferred(topic_id)
+            elif topic is not None and self._defers(topic, kind):
+                if kind == frames.EPOCH:
+                    # Not later: recovery hands out new epochs before the deferred are applied.
+                    newest = int(table["first"][first:stop].max())
+                    self.core.next_epoch = max(self.core.next_epoch, newest + 1)
+                later = self.deferred.setdefault(topic_id, deque())
+                step = 1 if kind == frames.MAP else stop - first
+                for at in range(first, stop, step):
+                    later.append(Later(generation, groups, at, at + step))
+                continue
+            self.apply(topic_id, kind, groups, first, stop, generation)
+        self.is_clean = self.is_clean and kind_of[-1] == frames.MARK
+
+    def _defers(self, topic: Topic, kind: int) -> bool:
+        return (
+            topic.id in self.deferred
+            or topic.id in self.routed
+            or (kind == frames.APPEND and topic.config.durability == "memory")
+        )
+
+    def finish_routed(self) -> None:
+        """Makes the copies of all routers again. Everything of the log has been read."""
+        for topic_id in sorted(self.routed):
+            self.finish_deferred(topic_id)
+        for frame in list(self.core.routers.recovered.values()):
+            # Where a router stands is judged by its source's head.
+            self.finish_deferred(frame.source_id)
+        for topic_id in self.succeeded:
+            self.deferred.pop(topic_id, None)
+            topic = self.core.by_id.get(topic_id)
+            if topic is not None:
+                self.core.leave(topic)
+        self.succeeded.clear()
+        self.routed.clear()
+        self.sources = None
+
+    def finish_deferred(self, topic_id: int) -> None:
+        """Applies what was set aside for one topic, and before it what that is made from."""
+        waiting = [topic_id]
+        stuck: set[int] = set()
+        while waiting:
+            here = waiting[-1]
+            later = self.deferred.get(here)
+            if not later:
+                self.deferred.pop(here, None)
+                waiting.pop()
+                continue
+            needed = self._needed(here, later[0])
+            if needed is not None and here not in stuck:
+                stuck.add(here)
+                waiting.append(needed)
+                continue
+            stuck.clear()
+            generation, groups, first, stop = later[0]
+            if groups is None:
+                self.doubted(here)
+            else:
+                kind = int(groups.frames["kind"][first])
+                self.apply(here, kind, groups, first, stop, generation)
+            # Not before: what failed is applied again by whoever tries again.
+            later.popleft()
+
+    def _needed(self, topic_id: int, later: Later) -> int | None:
+        """The topic that has to come first, because copies of this map are made from it."""
+        generation, groups, index, _ = later
+        dest = self.core.by_id.get(topic_id)
+        if groups is None or self.sources is None or dest is None:
+            return None
+        if groups.frames["kind"][index] != frames.MAP:
+            return None
+        frame = router_frames.decode_map(groups.payload(index))
+        if frame.source_id not in self.deferred:
+            return None
+        wanted = rederive.wanted(dest, frame, int(groups.frames["first"][index]))
+        lacks = rederive.lacks(self.sources, frame.source_id, generation, wanted)
+        return frame.source_id if lacks else None
+
+    def doubted(self, topic_id: int) -> None:
+        """Frames of this topic's shard may be missing at this place of its timeline."""
+
+    def apply(
+        self, topic_id: int, kind: int, groups: Groups, first: int, stop: int, generation: int
+    ) -> None:
+        topic = self.core.by_id.get(topic_id)
+        if kind == frames.CREATE:
+            self.create(topic_id, topic, decode_create(groups.payload(first)))
+            return
+        topic = topic or self.missing(topic_id)
+        if kind in (frames.ROUTER, frames.UNROUTE):
+            # Also where the destination is gone: the router may have taken another one's name.
+            for index in range(first, stop):
+                rederive.replay_router(self.core, kind, groups, index)
+            return
+        if topic is None:
+            return
+        if kind == frames.APPEND:
+            self._appends(topic, groups, first, stop)
+            return
+        if kind == frames.CONFIGURE and topic_id in self.outlived:
+            self._end_outlived(topic, groups, first)
+        if kind == frames.MAP:
+            for index in range(first, stop):
+                rederive.replay_map(self, topic, groups, index, generation)
+            return
+        if kind == frames.DROP:
+            self.dropped.add(topic_id)
+        handler = HANDLERS.get(kind)
+        if handler is None:
+            raise CorruptData(f"unknown kind of frame: {kind}")
+        for index in range(first, stop):
+            handler(self.core, topic, groups, index)
+
+    def _system(self, kind: int, groups: Groups, index: int, generation: int) -> None:
+        if kind == frames.RECOVERED:
+            self.recovered_generation = generation
+            self.is_clean = False
+        elif kind == frames.MARK:
+            self.is_clean = bool(groups.frames["flags"][index])
+
+    def missing(self, topic_id: int) -> Topic | None:
+        """A frame of a topic that is not there: None when it is known to be gone."""
+        # Dropped later than this frame and before the snapshot that we started from.
+        if topic_id >= max(self.known_ids, self.core.next_topic_id):
+            raise CorruptData(f"frame of a topic that was never created: {topic_id}")
+        return None
+
+    def create(self, topic_id: int, topic: Topic | None, frame: CreateFrame) -> None:
+        self.core.next_epoch = max(self.core.next_epoch, frame.epoch + 1)
+        if topic is not None or topic_id < self.known_ids or topic_id in self.dropped:
+            return
+        self.name(Topic(topic_id, frame.name, frame.epoch, frame.config))
+
+    def name(self, topic: Topic) -> None:
+        """Enters a topic under its name, unless a younger one has that, or had it.
+
+        Shards are replayed one after the other, and the drop of the older one may come later or be
+        in another shard's lost end. Until all of the log has been read it keeps taking its frames:
+        a topic is known by its id, and others may have copies of its records.
+        """
+        core = self.core
+        youngest = max(topic.id, self.youngest.get(topic.name, 0))
+        self.youngest[topic.name] = youngest
+        other = core.by_name.get(topic.name)
+        if other is not None and other is not topic:
+            self.succeeded.add(min(other.id, topic.id))
+        if topic.id < youngest:
+            self.succeeded.add(topic.id)
+            core.by_id[topic.id] = topic
+        else:
+            core.enter(topic)
+
+    def _appends(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
+        table = groups.frames
+        single = (table["count"][first:stop] == 1) & (table["flags"][first:stop] == 0)
+        edges = np.flatnonzero(single[1:] != single[:-1]) + 1 + first
+        bounds = [first, *edges.tolist(), stop]
+        for start, end in pairwise(bounds):
+            if single[start - first]:
+                self._singles(topic, groups, start, end)
+            else:
+                for index in range(start, end):
+                    self._frame(topic, groups, index)
+
+    def _singles(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
+        """Frames of one plain record each, as few runs."""
+        seqs = groups.frames["first"][first:stop].astype(np.int64)
+        breaks = (np.flatnonzero(np.diff(seqs) != 1) + 1 + first).tolist()
+        for start, end in zip([first, *breaks], [*breaks, stop], strict=True):
+            self._run(topic, groups, start, end)
+
+    def _run(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
+        """Frames of consecutive seqs."""
+        table = groups.frames[first:stop]
+        seq = int(table["first"][0])
+        if seq > topic.head + 1 and not self.goes_on(topic, seq):
+            return
+        fresh = topic.head + 1 - seq
+        if fresh >= len(table):
+            return
+        sizes = table["size"].astype(np.int64)
+        room = max(int(RUN_BYTES_MAX // max(int(sizes.mean()), 1)), 1)
+        for start in range(fresh, len(table), room):
+            end = min(start + room, len(table))
+            self.publish(topic, seq + start, groups.singles(first + start, first + end))
+
+    def _frame(self, topic: Topic, groups: Groups, index: int) -> None:
+        row = groups.frames[index]
+        first, count, ts = int(row["first"]), int(row["count"]), int(row["ts"])
+        columns, key = groups.columns(index)
+        if key and not int(row["flags"]) & columns_codec.MOVED:
+            topic.keys = topic.keys or Keys()
+            self.core.idempotency_keys -= len(topic.keys)
+            topic.keys.add(key, first, count, ts)
+            self.core.idempotency_keys += len(topic.keys)
+        if first + count - 1 <= topic.head:
+            return
+        if first <= topic.head:
+            columns = columns.cut(topic.head + 1 - first, count)
+            first = topic.head + 1
+        if first == topic.head + 1 or self.goes_on(topic, first):
+            self.publish(topic, first, columns)
+
+    def goes_on(self, topic: Topic, first: int) -> bool:
+        """Whether frames that skip to `first` count; raises CorruptData unless it is known why.
+
+        A snapshot has no records of an ephemeral topic. When it was taken while the topic became
+        one, the log behind it still begins in the middle of those from before.
+        """
+        if topic.id < self.known_ids and topic.config.durability == "ephemeral":
+            self.outlived[topic.id] = first
+            return False
+        self.skipped(topic, first)
+        return True
+
+    def _end_outlived(self, topic: Topic, groups: Groups, index: int) -> None:
+        """Behind the change that the snapshot knows nothing may be skipped any more."""
+        first = self.outlived.pop(topic.id)
+        if decode_configure(groups.payload(index)).version > topic.config_version:
+            self.skipped(topic, first)
+
+    def skipped(self, topic: Topic, first: int) -> None:
+        """Frames go on at `first`, and nothing says what became of the seqs in front of it."""
+        raise CorruptData(f"topic {topic.name}: frames skip from {topic.head} to {first}")
+
+    def lost(self, dest: Topic, source_id: int, seq: int, /) -> None:
+        """A map speaks of a source seq that is nowhere: it was durable before the map was."""
+        raise CorruptData(
+            f"topic {dest.name}: record {seq} of its source (topic id {source_id}) is missing"
+        )
+
+    def publish(self, topic: Topic, first: int, columns: Columns) -> None:
+        load = self.core.segments.spans
+        count = len(columns.ends)
+        self.records += count
+        self.core.unsealed_records += count
+        self.core.unsealed_bytes += len(columns.payload)
+        topic.publish(first, columns, self.core.settings.block_bytes)
+        if columns.tags is not None:
+            topic.tags = topic.tags or TagIndex()
+            topic.tags.add(columns.tags, first)
+        config = topic.config
+        if (config.cap_records or config.cap_bytes) and config.durability != "ephemeral":
+            # What had expired before is gone by now: its FLOOR frame comes first.
+            retention.evict(topic, load)

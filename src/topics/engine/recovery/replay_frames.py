@@ -1,0 +1,99 @@
+"""What each kind of frame but an append does to its topic, when the log is replayed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+import msgspec
+
+from topics.engine.commit.core import Core
+from topics.engine.ops import cursors, lease_frames
+from topics.engine.ops.catalog import decode_configure
+from topics.engine.ops.deletes import DeleteFrame, apply_delete
+from topics.engine.ops.resident import replay_hole
+from topics.engine.state import retention
+from topics.engine.state.topic import Topic
+from topics.storage import frames
+from topics.storage.frames import Groups
+from topics.types import RESTART
+
+_DELETE = msgspec.msgpack.Decoder(DeleteFrame)
+
+
+def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    frame = decode_configure(groups.payload(index))
+    if frame.version <= topic.config_version:
+        return
+    was_resident = topic.config.durability == "ephemeral"
+    topic.config, topic.config_version = frame.config, frame.version
+    topic.durability = frame.config.durability
+    topic.bytes_total = max(topic.bytes_total, int(groups.frames["floor"][index]))
+    if was_resident and topic.durability == "ephemeral":
+        # The log does not know what is there: what becomes of it will be written down.
+        return
+    # Everything before this frame was durable when it was acknowledged.
+    topic.ceiling_seq = topic.head
+    if not lease_frames.are_kept(frame.config):
+        lease_frames.forget(topic)
+    retention.reconfigure(topic, int(groups.frames["ts"][index]), core.segments.spans)
+    core.recount(topic)
+
+
+def _drop(core: Core, topic: Topic, _groups: Groups, _index: int) -> None:
+    core.leave(topic)
+
+
+def _delete(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    apply_delete(core, topic, _DELETE.decode(groups.payload(index)))
+    if topic.queue is not None:
+        dead_lettered = int(groups.frames["floor"][index])
+        topic.queue.dead_lettered = max(topic.queue.dead_lettered, dead_lettered)
+
+
+def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    if int(row["flags"]) == RESTART:
+        core.forget_keys(topic)
+    topic.raise_floor(int(row["floor"]), int(row["flags"]), core.segments.spans)
+    runs = array("Q", bytes(groups.payload(index)))
+    for first, last in zip(runs[0::2], runs[1::2], strict=True):
+        topic.recall(first, last, int(row["flags"]))
+
+
+def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    topic.ceiling_seq = int(row["first"])
+
+
+def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    first, last = int(row["first"]), int(row["floor"])
+    replay_hole(core, topic, first, last, int(row["flags"]), int(row["ts"]))
+
+
+def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    epoch = int(groups.frames["first"][index])
+    topic.epoch = max(topic.epoch, epoch)
+    core.next_epoch = max(core.next_epoch, epoch + 1)
+
+
+def _cursor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    cursors.replay(core, topic, groups.payload(index), int(groups.frames["ts"][index]))
+
+
+def _lease(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    lease_frames.replay(core, topic, groups.payload(index))
+
+
+HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
+    frames.CONFIGURE: _configure,
+    frames.DROP: _drop,
+    frames.DELETE: _delete,
+    frames.FLOOR: _floor,
+    frames.CEILING: _ceiling,
+    frames.HOLE: _hole,
+    frames.EPOCH: _epoch,
+    frames.CURSOR: _cursor,
+    frames.LEASE: _lease,
+}

@@ -1,0 +1,259 @@
+"""Routers: who forwards from where to where, and that no record can go in circles for ever.
+
+A router belongs to its destination's timeline in the log: its definition, its end and the maps of
+what it forwarded are frames of the destination, in the order of the destination's seqs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from topics.engine.state.copies import Copying, RouterStamp
+from topics.engine.state.names import Names
+from topics.engine.state.router_frames import Place, RouterFrame, RouterOptions
+from topics.engine.state.segments import Segment
+from topics.engine.state.topic import Topic
+from topics.errors import Incompatible, InvalidRequest, RouterCycle, RouterNotFound
+from topics.storage.frames import Mark
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
+
+
+def check_router_name(name: object) -> str:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidRequest(
+            "router name must be 1 to 255 characters of A-Z a-z 0-9 . _ : - > "
+            "and start with a letter or digit",
+            router=name if isinstance(name, str) else repr(name),
+        )
+    return name
+
+
+class Router:
+    """One forwarding rule with its place in the source.
+
+    `place` is what the destination holds; `ahead` is in front of it while a map is on its way.
+    """
+
+    __slots__ = (
+        "ahead", "backoff_s", "blocked", "created_ts", "dest", "id", "known", "known_upto",
+        "look_upto", "looked_upto", "name", "options", "place", "retry_s", "source", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self, router_id: int, name: str, options: RouterOptions, source: Topic, dest: Topic
+    ) -> None:
+        self.id = router_id
+        self.name = name
+        self.version = 1
+        self.options = options
+        self.source = source
+        self.dest = dest
+        self.created_ts = 0
+        self.place = self.ahead = Place(0)
+        # A full destination is tried again later and later.
+        self.retry_s = 0.0
+        self.backoff_s = 0.0
+        # The code of what keeps it from forwarding; empty while nothing does.
+        self.blocked = ""
+        # For a router that starts over, while it is exactly-once: source seqs up to `known_upto`
+        # may be in the destination already, in front of `look_upto` there, where maps of an
+        # earlier router of the name may have been on their way. `known` has those that were found
+        # so far, up to `looked_upto`.
+        self.known: set[int] = set()
+        self.known_upto = 0
+        self.looked_upto = 0
+        self.look_upto = dest.next_seq - 1
+
+    @property
+    def lag(self) -> int:
+        """Source seqs that it has still to look at."""
+        return self.source.head - self.place.cursor
+
+    @property
+    def copying(self) -> Copying:
+        options = self.options
+        return Copying(options.preserve_node, options.preserve_tag, self.stamp)
+
+    @property
+    def stamp(self) -> RouterStamp | None:
+        source = self.source
+        if self.options.guarantee != "exactly_once":
+            return None
+        return RouterStamp(self.name, source.name, source.id, source.epoch)
+
+    def frame(self) -> RouterFrame:
+        return RouterFrame(
+            self.id, self.name, self.version, self.source.id, self.dest.id, self.options,
+            self.created_ts, self.place, self.known_upto,
+        )  # fmt: skip
+
+
+class Source:
+    """A topic that routers read from."""
+
+    __slots__ = ("asked", "durable_head", "routers")
+
+    def __init__(self) -> None:
+        self.routers: list[Router] = []
+        # What is forwarded is durable before: a copy never outlives the record it is made from.
+        self.durable_head = 0
+        # The place in the log that has to be durable, and the head that it stands for.
+        self.asked: tuple[Mark, int] | None = None
+
+
+class Routers:
+    """All routers, by name and by the topics they touch."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Router] = {}
+        self.names = Names(self.by_name)
+        self.next_id = 1
+        self.sources: dict[int, Source] = {}
+        # Also those that ended, until that is durable.
+        self._into: dict[int, list[Router]] = {}
+        # Sources with something to forward.
+        self.dirty: dict[int, None] = {}
+        # How often a copy in a cycle was forwarded before: by topic, by seq. So it is for what is
+        # told as lost, in ranges (first, last, hops).
+        self.hops: dict[int, dict[int, int]] = {}
+        self.hole_hops: dict[int, list[tuple[int, int, int]]] = {}
+        # What recovery has found so far, by id: what they were, which of them ended, and the
+        # segments that its snapshot names.
+        self.recovered: dict[int, RouterFrame] = {}
+        self.ended: set[int] = set()
+        self.segments: list[Segment] = []
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def get(self, name: str) -> Router:
+        router = self.by_name.get(name)
+        if router is None:
+            check_router_name(name)
+            raise RouterNotFound(f'router "{name}" does not exist', router=name)
+        return router
+
+    def enter(self, router: Router) -> None:
+        self.by_name[router.name] = router
+        self.names.add(router.name)
+        self.sources.setdefault(router.source.id, Source()).routers.append(router)
+        into = self._into.setdefault(router.dest.id, [])
+        if router not in into:
+            into.append(router)
+        self.dirty[router.source.id] = None
+        self.next_id = max(self.next_id, router.id + 1)
+
+    def leave(self, router: Router) -> None:
+        """Ends forwarding; the destination remembers the router until `forget`."""
+        if self.by_name.get(router.name) is router:
+            del self.by_name[router.name]
+            self.names.discard(router.name)
+        source = self.sources.get(router.source.id)
+        if source is not None and router in source.routers:
+            source.routers.remove(router)
+            if not source.routers:
+                del self.sources[router.source.id]
+                self.dirty.pop(router.source.id, None)
+
+    def forget(self, router: Router) -> None:
+        into = self._into.get(router.dest.id, [])
+        if router in into:
+            into.remove(router)
+        if not into:
+            self._into.pop(router.dest.id, None)
+            self._forget_hops(router.dest)
+
+    def drop(self, topic: Topic) -> None:
+        """A router referencing a topic that is gone can not exist."""
+        for router in [*self.touching(topic), *self.kept_for(topic)]:
+            self.leave(router)
+            self.forget(router)
+        self._forget_hops(topic)
+
+    def _forget_hops(self, topic: Topic) -> None:
+        self.hops.pop(topic.id, None)
+        self.hole_hops.pop(topic.id, None)
+
+    def from_topic(self, topic: Topic) -> list[Router]:
+        source = self.sources.get(topic.id)
+        return source.routers if source is not None else []
+
+    def kept_for(self, dest: Topic) -> list[Router]:
+        """The routers into a topic, with those whose end is not durable yet."""
+        return self._into.get(dest.id, [])
+
+    def into_topic(self, dest: Topic) -> list[Router]:
+        return [r for r in self.kept_for(dest) if self.by_name.get(r.name) is r]
+
+    def touching(self, topic: Topic) -> list[Router]:
+        """In byte order of their names."""
+        found = {r.name: r for r in (*self.from_topic(topic), *self.into_topic(topic))}
+        return [found[name] for name in sorted(found)]
+
+    # -- the graph -------------------------------------------------------------------------------
+
+    def check(
+        self, name: str, options: RouterOptions, source: Topic | None, dest: Topic | None
+    ) -> None:
+        """Raises Incompatible or RouterCycle when a router with these options can not be."""
+        if dest is None:
+            return
+        for other in self.into_topic(dest):
+            if other.name != name and other.options.source != options.source:
+                raise Incompatible(
+                    f'topic "{options.dest}" is fed by router "{other.name}" from '
+                    f'"{other.options.source}"; a destination has one source',
+                    reason="router_dest_fan_in", router=other.name, source=other.options.source,
+                )  # fmt: skip
+        if options.allow_cycle or source is None or self._is_standing(name, options):
+            return
+        path = self._path(dest, source, without=name)
+        if path is not None:
+            raise RouterCycle(
+                "this router would close a cycle; set allow_cycle for an intended one",
+                cycle=[*path, options.dest],
+            )
+
+    def _is_standing(self, name: str, options: RouterOptions) -> bool:
+        """Whether this router is there between these topics: a cycle was closed by another one."""
+        before = self.by_name.get(name)
+        if before is None or before.options.allow_cycle:
+            return False
+        ends = before.options.source, before.options.dest
+        return ends == (options.source, options.dest)
+
+    def _path(self, start: Topic, goal: Topic, *, without: str = "") -> list[str] | None:
+        """Names from `start` to `goal` along the routers, both included."""
+        came: dict[int, Topic | None] = {start.id: None}
+        waiting = [start]
+        for here in waiting:
+            if here is goal:
+                path: list[str] = []
+                at: Topic | None = here
+                while at is not None:
+                    path.append(at.name)
+                    at = came[at.id]
+                return path[::-1]
+            for router in self.from_topic(here):
+                if router.dest.id not in came and router.name != without:
+                    came[router.dest.id] = here
+                    waiting.append(router.dest)
+        return None
+
+    def ring(self, topic: Topic) -> list[Topic]:
+        """The topics of the cycle that a topic is in: it alone when it is in none.
+
+        Every destination has one source, so there is one way back, and at most one cycle.
+        """
+        ring = [topic]
+        while True:
+            into = self.into_topic(ring[-1])
+            if not into:
+                return [topic]
+            behind = into[0].source
+            if behind is topic:
+                return ring
+            if behind in ring:
+                return [topic]
+            ring.append(behind)

@@ -1,0 +1,278 @@
+"""Sealed segments in use: where their bytes are, a bounded cache of blocks, and when they may go.
+
+A segment is HOT (a file in the data directory) or COLD (an object in the cold store, with its
+table and flags in a local `.cold` file). A read of a cold block that is not cached raises ColdMiss;
+the caller fetches it where waiting is allowed and tries again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from topics.engine.state.block import Block
+from topics.errors import CorruptData, StoreUnreachable, TopicsError, Unreadable
+from topics.storage import cold as cold_codec
+from topics.storage import flags
+from topics.storage import segment as codec
+from topics.storage.columns import Columns, Spans
+from topics.storage.fs import File, Fs, join
+from topics.storage.segment import FileBytes, SegmentInfo
+from topics.storage.tiers import Store
+from topics.storage.wal import NO_FILES, typed
+
+OPEN_FILES_MAX = 128
+# Cold blocks whose spans are kept: a cap that evicts asks for those of one block again and again.
+SPANS_MAX = 64
+
+
+class ColdMiss(Exception):
+    """A read needs a block that only the cold store has.
+
+    `ahead` is that block and those behind it that are worth fetching with it.
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__("block is in the cold store")
+        self.ahead = [block]
+
+
+@dataclass(slots=True)
+class Segment:
+    """`left` counts the blocks that still need it; at 0 it is garbage."""
+
+    number: int
+    info: SegmentInfo
+    owner: Segments
+    is_cold: bool = False
+    left: int = 0
+    # Indexes into the flag area that are dead in memory but not yet on the disk.
+    unflagged: list[int] = field(default_factory=list)
+    # Of the flags that are on the disk.
+    flag_sums: list[flags.Sum] = field(default_factory=list)
+
+    def release(self, block: Block) -> None:
+        self.left -= 1
+        self.owner.forget(block)
+        if self.left == 0:
+            self.owner.discard(self)
+
+
+class HeldBytes:
+    """A part of a segment that is in memory already."""
+
+    def __init__(self, raw: bytes, start: int) -> None:
+        self._raw = raw
+        self._start = start
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self._raw[offset - self._start : offset - self._start + length]
+
+    def size(self) -> int:
+        return self._start + len(self._raw)
+
+
+class Segments:
+    def __init__(self, fs: Fs, directory: str, store: Store | None, cache_bytes_max: int) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.store = store
+        # Whether the bytes of every live record could be counted; else some of them are estimates.
+        self.is_exact = True
+        self.live: dict[int, Segment] = {}
+        self.garbage: list[int] = []
+        self._cache_bytes_max = cache_bytes_max
+        self._cache: OrderedDict[int, tuple[Block, Columns]] = OrderedDict()
+        self._cache_bytes = 0
+        # Sealed blocks whose columns are still in memory, oldest first, with what they count for.
+        self._resident: OrderedDict[int, tuple[Block, int]] = OrderedDict()
+        self.resident_bytes = 0
+        self._spans: OrderedDict[int, tuple[Block, Spans]] = OrderedDict()
+        self._files: OrderedDict[int, File] = OrderedDict()
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def columns(self, block: Block) -> Columns:
+        """The columns of a block that has bytes; raises ColdMiss or CorruptData."""
+        if block.columns is not None:
+            return block.columns
+        cached = self._cache.get(id(block))
+        if cached is not None:
+            self._cache.move_to_end(id(block))
+            return cached[1]
+        segment = block.segment
+        assert segment is not None
+        assert block.row is not None
+        if segment.is_cold:
+            raise ColdMiss(block)
+        try:
+            source = FileBytes(self._file(segment.number))
+            columns = codec.read_block(source, block.row, segment.number)
+        except OSError as error:
+            raise _unreadable(segment, error) from error
+        self.admit(block, columns)
+        return columns
+
+    def spans(self, block: Block) -> Spans:
+        """Sizes and times of the records of a block that has bytes, in whatever tier they are.
+
+        For counting, which goes on whatever happens: of a block that can not be read they are
+        estimates, and `is_exact` says so from then on.
+        """
+        try:
+            return self.exact_spans(block)
+        except (TopicsError, MemoryError):
+            self.is_exact = False
+            return estimated(block)
+
+    def exact_spans(self, block: Block) -> Spans:
+        """Like `spans`, but raises when they can not be read. They are kept beside the log."""
+        try:
+            return self.columns(block)
+        except ColdMiss:
+            pass
+        known = self._spans.get(id(block))
+        if known is not None:
+            self._spans.move_to_end(id(block))
+            return known[1]
+        segment, row = block.segment, block.row
+        assert segment is not None
+        assert row is not None
+        try:
+            spans = cold_codec.read_spans(self.fs, self.directory, segment.info, row)
+        except CorruptData:
+            # The object has them too: rather wait for it than not know.
+            return self.columns_waiting(block)
+        except OSError as error:
+            raise _unreadable(segment, error) from error
+        self._spans[id(block)] = (block, spans)
+        if len(self._spans) > SPANS_MAX:
+            self._spans.popitem(last=False)
+        return spans
+
+    def holds(self, block: Block) -> bool:
+        """Whether a block's columns can be had without waiting for the cold store."""
+        is_cold = block.segment is not None and block.segment.is_cold
+        return not is_cold or block.columns is not None or id(block) in self._cache
+
+    def columns_waiting(self, block: Block) -> Columns:
+        """Like `columns`, but waits for the cold store."""
+        try:
+            return self.columns(block)
+        except ColdMiss as miss:
+            columns = self.fetch(miss.ahead)[0]
+            self.admit(block, columns)
+            return columns
+
+    def fetch(self, ahead: list[Block]) -> list[Columns]:
+        """Reads neighbouring cold blocks with one request. Safe in any thread: shares nothing."""
+        segment = ahead[0].segment
+        rows = [block.row for block in ahead if block.row is not None]
+        if segment is None or self.store is None or len(rows) != len(ahead):
+            raise CorruptData("block has no segment in the cold store")
+        name = codec.file_name(segment.number)
+        start = rows[0].offset
+        try:
+            raw = self.store.get_range(name, start, rows[-1].end - start)
+        except OSError as error:
+            raise StoreUnreachable(
+                f"segment {segment.number} is in the cold store, which can not be reached now; "
+                "nothing is lost, try again later",
+                segment=segment.number,
+            ) from error
+        held = HeldBytes(raw, start)
+        return [codec.read_block(held, row, segment.number) for row in rows]
+
+    def admit(self, block: Block, columns: Columns) -> None:
+        self._uncache(block)
+        self._cache[id(block)] = (block, columns)
+        self._cache_bytes += block.size
+        while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
+            _, (old, _) = self._cache.popitem(last=False)
+            self._cache_bytes -= old.size
+
+    def keep(self, block: Block, bytes_max: int) -> None:
+        """A block that was just sealed stays in memory; the oldest of those go at the bound."""
+        self._resident[id(block)] = (block, block.size)
+        self.resident_bytes += block.size
+        while self.resident_bytes > bytes_max and self._resident:
+            _, (oldest, size) = self._resident.popitem(last=False)
+            self.resident_bytes -= size
+            oldest.columns = None
+
+    def forget(self, block: Block) -> None:
+        """Nobody will ask for this block any more, or not for these bytes of it."""
+        _, size = self._resident.pop(id(block), (block, 0))
+        self.resident_bytes -= size
+        self._uncache(block)
+
+    def _uncache(self, block: Block) -> None:
+        self._spans.pop(id(block), None)
+        if self._cache.pop(id(block), None) is not None:
+            self._cache_bytes -= block.size
+
+    def _file(self, number: int) -> File:
+        file = self._files.get(number)
+        if file is None:
+            path = join(self.directory, codec.file_name(number))
+            file = self.fs.open(path, writable=False)
+            self._files[number] = file
+            if len(self._files) > OPEN_FILES_MAX:
+                self._files.popitem(last=False)[1].close()
+        return file
+
+    def close_file(self, number: int) -> None:
+        file = self._files.pop(number, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        for number in list(self._files):
+            self.close_file(number)
+
+    # -- life --------------------------------------------------------------------------------
+
+    def adopt(self, info: SegmentInfo, set_flags: bytes, *, is_cold: bool = False) -> Segment:
+        segment = Segment(info.number, info, self, is_cold)
+        segment.flag_sums = flags.sums(info.rows, set_flags)
+        self.live[info.number] = segment
+        return segment
+
+    def discard(self, segment: Segment) -> None:
+        """No block needs it any more. Its file goes after a snapshot no longer names it."""
+        if self.live.pop(segment.number, None) is not None:
+            self.garbage.append(segment.number)
+
+    def remove(self, number: int) -> None:
+        """Unlinks the local files of a segment; idempotent."""
+        self.close_file(number)
+        for name in (codec.file_name(number), cold_codec.file_name(number)):
+            path = join(self.directory, name)
+            if self.fs.exists(path):
+                self.fs.unlink(path)
+
+    def write_flags(self, segment: Segment, indexes: list[int]) -> None:
+        """Writes flags (see flagging.py) and syncs them; may run in another thread."""
+        write = cold_codec.add_flags if segment.is_cold else codec.write_flags
+        written = write(self.fs, self.directory, segment.info, indexes)
+        segment.flag_sums = flags.renewed(segment.info.rows, written, segment.flag_sums)
+
+
+def estimated(block: Block) -> Spans:
+    """Every record of the same size, and as young as the youngest."""
+    ends = np.arange(1, block.count + 1, dtype=np.uint64) * block.size // max(block.count, 1)
+    return Spans(
+        array("I", ends.astype(np.uint32).tobytes()), array("I", [0]), array("q", [block.last_ts])
+    )
+
+
+def _unreadable(segment: Segment, error: OSError) -> TopicsError:
+    """A failed read: for want of descriptors it may be repeated at once, else it is the disk's."""
+    if error.errno in NO_FILES:
+        return typed(error, f"segment {segment.number} can not be read")
+    return Unreadable(
+        f"segment {segment.number} can not be read now: {error}", segment=segment.number
+    )

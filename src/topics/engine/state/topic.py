@@ -1,0 +1,343 @@
+"""One topic's state: its blocks, its floors and its counters, kept true after every change.
+
+The seqs of a topic fall into four parts, in this order:
+
+    base ≤ … < floor      gone; the account says why for each
+    floor … head          published: blocks and holes, the first of them live
+    head+1 … next_seq-1   assigned, on their way to the disk, invisible
+    next_seq …            not assigned
+
+Always true: `floor` is the seq of the first live record or head + 1 (it is `earliest_seq`);
+`evict_floor` ≤ `floor`; neither ever goes back. `evict_floor` moves only past seqs that were lost
+while live (evicted, expired) or that never could be read (crash, corruption, source_trim,
+restart).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from topics.engine.state.account import Account
+from topics.engine.state.block import Block, Loader
+from topics.engine.state.queue import Queue
+from topics.storage.columns import Columns
+from topics.types import (
+    DELETED,
+    LIVE,
+    REASONS,
+    SEQ_BASE,
+    STATES,
+    UNASSIGNED,
+    Cursor,
+    Range,
+    TopicConfig,
+)
+
+if TYPE_CHECKING:
+    from topics.engine.ops.cursors import Cursors
+    from topics.engine.ops.singles import SinglesFrame
+    from topics.engine.state.idempotency import Keys
+    from topics.engine.state.tags import TagIndex
+
+FIRST = attrgetter("first")
+# A write smaller than this joins the open block; a larger one is a block of its own, uncopied.
+JOIN_BYTES_MAX = 64 * 1024
+
+Hole = tuple[int, int, int]
+
+
+class Topic:
+    __slots__ = (
+        "account", "allowance", "ask_seq", "asked_s", "blocks", "bytes_total",
+        "ceiling_seq", "ceilings_moving", "config", "config_version", "counted_bytes", "cursors",
+        "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
+        "idle_head", "idle_since_s", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts",
+        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue",
+        "segments_from", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
+    )  # fmt: skip
+
+    def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
+        self.id = topic_id
+        self.name = name
+        self.epoch = epoch
+        self.config = config
+        # The class that operations submitted from now on belong to.
+        self.durability = config.durability
+        self.config_version = 1
+        self.version_staged = 1
+        self.next_seq = SEQ_BASE
+        self.head = SEQ_BASE - 1
+        self.floor = SEQ_BASE
+        self.blocks: list[Block] = []
+        self.holes: list[Hole] | None = None
+        self.account: Account | None = None
+        # Highest seq lost for each involuntary state, as (state, seq) pairs.
+        self.lost: tuple[tuple[int, int], ...] = ()
+        self.live_count = 0
+        self.live_bytes = 0
+        self.bytes_total = 0
+        self.last_ts = 0
+        self.last_write_ts: int | None = None
+        self.last_read_ts: int | None = None
+        # What was promised on disk: no seq above the ceiling was ever acknowledged.
+        self.ceiling_seq = 0
+        # Those that are on their way to the disk.
+        self.ceilings_moving = 0
+        # How far the next ceiling goes ahead, and when the last one was asked for.
+        self.allowance = 0
+        self.asked_s = 0.0
+        # Beyond this the next ceiling is asked for.
+        self.ask_seq = 0
+        # The head when it last moved, as seen by the idle check, and since when.
+        self.idle_head = -1
+        self.idle_since_s = 0.0
+        # The staged frame that a single record may still join.
+        self.joining: SinglesFrame | None = None
+        # Operations of this topic that wait for a sync; later ones must not overtake them.
+        self.gated = 0
+        self.keys: Keys | None = None
+        self.cursors: Cursors | None = None
+        # Those of the cursors that keep records from cap and TTL.
+        self.holds: tuple[Cursor, ...] = ()
+        # Who holds which job; None on a log.
+        self.queue = Queue() if config.type == "queue" else None
+        self.tags: TagIndex | None = None
+        self.unsealed_bytes = 0
+        self.unsealed_records = 0
+        # Bytes assigned but not published yet, and the part of live_bytes in the instance's total.
+        self.pending_bytes = 0
+        self.counted_bytes = 0
+        # Blocks whose tags are not in the index yet.
+        self.untagged: list[Block] | None = None
+        # Rows of older segments are of records that were logged, and sealed, again since.
+        self.segments_from = 0
+        self.dropped = False
+
+    # -- floors ------------------------------------------------------------------------------
+
+    @property
+    def evict_floor(self) -> int:
+        return max([SEQ_BASE, *(seq + 1 for _, seq in self.lost)])
+
+    def lose(self, state: int, seq: int) -> None:
+        """Notes that `seq`, live or never readable, was lost involuntarily."""
+        kept = tuple((s, q) for s, q in self.lost if s != state)
+        before = next((q for s, q in self.lost if s == state), 0)
+        self.lost = (*kept, (state, max(seq, before)))
+
+    def reason(self, from_seq: int) -> str:
+        """The word for what was lost above `from_seq` and below the floor."""
+        words = {REASONS[state] for state, seq in self.lost if seq > from_seq}
+        return words.pop() if len(words) == 1 else "mixed"
+
+    def raise_floor(self, target: int, state: int, load: Loader) -> None:
+        """Accounts for every seq below `target`: live ones as `state`, the rest as what they are.
+
+        Cost: what is dropped, by whole blocks, plus the runs of deleted records inside them.
+        """
+        target = min(target, self.head + 1)
+        if self.account is None:
+            self.account = Account(self.floor)
+        while self.floor < target:
+            if self._absorb_hole():
+                continue
+            block = self.blocks[0]
+            stop = min(block.stop, target)
+            self._account_for(block, stop, state, load)
+            self.floor = stop
+            if stop == block.stop:
+                self._pop(block)
+        self.settle()
+
+    def recall(self, first: int, last: int, state: int) -> None:
+        """Accounts for seqs below the floor as what they were told to be."""
+        account = self.account
+        assert account is not None
+        last = min(last, account.next - 1)
+        before = {known for _, _, known in account.ranges(first, last)} - {state}
+        if not before:
+            return
+        account.replace(first, last, state)
+        self.lose(state, last)
+        kept = [(s, account.latest(s) if first <= q <= last else q) for s, q in self.lost]
+        self.lost = tuple((s, q) for s, q in kept if q)
+
+    def _account_for(self, block: Block, stop: int, state: int, load: Loader) -> None:
+        """Moves the records [floor, stop) of the first block into the account."""
+        assert self.account is not None
+        first, last = self.floor - block.first, stop - block.first
+        for start, end in block.live_runs(first, last):
+            self.account.extend(block.first + start - 1, DELETED)
+            self.account.extend(block.first + end - 1, state)
+            if state != DELETED:
+                self.lose(state, block.first + end - 1)
+            span = block.span(start, end, load)
+            block.live_bytes -= span
+            self.live_bytes -= span
+            self.live_count -= end - start
+            if self.queue is not None:
+                self.queue.gone(block.first + start, block.first + end)
+        self.account.extend(stop - 1, DELETED)
+
+    def settle(self) -> None:
+        """Moves the floor over what is already gone: deleted records and holes at the front."""
+        while self.floor <= self.head:
+            if self._absorb_hole():
+                continue
+            block = self.blocks[0]
+            index = self.floor - block.first
+            if not block.is_dead(index):
+                return
+            assert block.dead is not None
+            live = block.dead.find(0, index)
+            stop = block.stop if live < 0 else block.first + live
+            if self.account is None:
+                self.account = Account(self.floor)
+            self.account.extend(stop - 1, DELETED)
+            self.floor = stop
+            if live < 0:
+                self._pop(block)
+
+    def _absorb_hole(self) -> bool:
+        if not self.holes or self.holes[0][0] > self.floor:
+            return False
+        _, last, state = self.holes.pop(0)
+        if self.account is None:
+            self.account = Account(self.floor)
+        self.account.extend(last, state)
+        if last >= self.floor:
+            self.lose(state, last)
+            self.floor = last + 1
+        if not self.holes:
+            self.holes = None
+        return True
+
+    def _pop(self, block: Block) -> None:
+        # What an estimate left over goes with the block.
+        self.live_bytes -= block.live_bytes
+        block.live_bytes = 0
+        del self.blocks[0]
+        self.release(block)
+
+    def release(self, block: Block) -> None:
+        """Lets go of a block's bytes; its segment goes when no block needs it."""
+        if block.segment is not None:
+            block.segment.release(block)
+        elif not block.is_ghost:
+            self.unsealed_bytes -= block.size
+            self.unsealed_records -= block.count
+
+    # -- growth ------------------------------------------------------------------------------
+
+    def publish(self, first: int, columns: Columns, block_bytes_max: int) -> None:
+        """Makes a run of records readable. `first` is head + 1."""
+        assert first == self.head + 1, (self.name, first, self.head)
+        count, size = len(columns.ends), len(columns.payload)
+        last = self.blocks[-1] if self.blocks else None
+        joins = last is not None and last.stop == first and last.is_open
+        if joins and size < JOIN_BYTES_MAX and last is not None:
+            last.add(columns)
+            if last.size >= block_bytes_max:
+                last.freeze()
+        else:
+            if last is not None:
+                last.freeze()
+            if size < JOIN_BYTES_MAX and type(columns.payload) is not bytearray:
+                columns.payload = bytearray(columns.payload)
+            self.blocks.append(Block(first, columns))
+        self.head = first + count - 1
+        if self.next_seq <= self.head:
+            self.next_seq = self.head + 1
+        self.live_count += count
+        self.live_bytes += size
+        self.bytes_total += size
+        self.unsealed_bytes += size
+        self.unsealed_records += count
+        self.last_ts = max(self.last_ts, columns.times[-1])
+        self.last_write_ts = columns.times[-1]
+
+    def publish_one(self, seq: int, payload: bytes, ts: int) -> bool:
+        """Like `publish` for one record of nothing but data; False where it can not just join."""
+        assert seq == self.head + 1, (self.name, seq, self.head)
+        block = self.blocks[-1] if self.blocks else None
+        if block is None or not block.add_one(payload, ts, seq):
+            return False
+        size = len(payload)
+        self.head = seq
+        if self.next_seq <= seq:
+            self.next_seq = seq + 1
+        self.live_count += 1
+        self.live_bytes += size
+        self.bytes_total += size
+        self.unsealed_bytes += size
+        self.unsealed_records += 1
+        if ts > self.last_ts:
+            self.last_ts = ts
+        self.last_write_ts = ts
+        return True
+
+    def add_hole(self, first: int, last: int, state: int) -> None:
+        """Notes that [first, last], behind the head, can never be read."""
+        assert first == self.head + 1 <= last
+        self.holes = [*(self.holes or []), (first, last, state)]
+        self.head = last
+        self.next_seq = max(self.next_seq, last + 1)
+        self.settle()
+
+    def block_at(self, seq: int) -> int:
+        """Index of the block that holds `seq`, or of the first one behind it."""
+        index = bisect_right(self.blocks, seq, key=FIRST) - 1
+        return index if index >= 0 and seq < self.blocks[index].stop else index + 1
+
+    def place(self, cursor: Cursor) -> int:
+        """The last seq a cursor has passed; its seq in another epoch says nothing of this one."""
+        return cursor.seq if cursor.epoch == self.epoch else SEQ_BASE - 1
+
+    # -- account -----------------------------------------------------------------------------
+
+    def explain(self, first: int, last: int) -> Iterator[Range]:
+        """Disjoint, ordered, covering every seq of [first, last]."""
+        merged: list[int] | None = None
+        for low, high, state in self.states(first, last):
+            if merged is not None and merged[2] == state:
+                merged[1] = high
+                continue
+            if merged is not None:
+                yield Range(merged[0], merged[1], STATES[merged[2]])
+            merged = [low, high, state]
+        if merged is not None:
+            yield Range(merged[0], merged[1], STATES[merged[2]])
+
+    def states(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Runs (first, last, state) in order; neighbours may have the same state."""
+        if first < SEQ_BASE:
+            yield first, min(last, SEQ_BASE - 1), UNASSIGNED
+        if self.account is not None and first < self.floor:
+            yield from self.account.ranges(first, min(last, self.floor - 1))
+        at = max(first, self.floor)
+        holes = list(self.holes or ())
+        index = self.block_at(at)
+        while at <= min(last, self.head):
+            while holes and holes[0][1] < at:
+                holes.pop(0)
+            if holes and holes[0][0] <= at:
+                stop = min(holes[0][1], last)
+                yield at, stop, holes[0][2]
+                at = stop + 1
+                continue
+            block = self.blocks[index]
+            index += 1
+            stop = min(block.stop, last + 1)
+            for start, end in block.live_runs(at - block.first, stop - block.first):
+                if block.first + start > at:
+                    yield at, block.first + start - 1, DELETED
+                yield block.first + start, block.first + end - 1, LIVE
+                at = block.first + end
+            if at < stop:
+                yield at, stop - 1, DELETED
+                at = stop
+        if last > self.head:
+            yield max(first, self.head + 1, SEQ_BASE), last, UNASSIGNED

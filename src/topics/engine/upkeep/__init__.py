@@ -1,0 +1,7 @@
+"""Work beside the work: what a running engine does for itself, a slice at a time.
+
+`maintenance` decides what is next; `checkpoint` moves records from the log into segments and the
+rest into a snapshot, `trimming` removes what no snapshot needs, `relocation` moves old segments to
+the cold store, `scrub` takes dead bytes off the disk, `flagging` says when a delete flag may be
+written. Nothing here changes what a reader sees.
+"""

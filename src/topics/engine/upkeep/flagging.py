@@ -1,0 +1,78 @@
+"""Setting the delete flags of sealed records, and what the log must know before.
+
+A flag says that a record is gone, not since when, and a snapshot knows its topics as of one moment.
+Flags that are younger than it make replay see fewer live records than there were: an append that
+evicted then would not evict again, and what was evicted would come back, or be taken by a delete
+that comes later. So before any flag is written, the log says, durably, what the caps of each topic
+concerned had evicted by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.frame import Op
+from topics.engine.commit.ticket import Ticket
+from topics.engine.state.segments import Segment
+from topics.engine.state.topic import Topic
+from topics.storage import frames
+from topics.types import EVICTED, SEQ_BASE
+
+# Runs of evicted seqs in one frame.
+RUNS_MAX = 256
+
+
+def write_flags(core: Core, segment: Segment) -> Iterator[None]:
+    """Makes the deletes made so far durable in the segment itself, a step at a time."""
+    if not segment.unflagged:
+        return
+    indexes, segment.unflagged = segment.unflagged, []
+    try:
+        yield from _log_floors(core, _evicted_topics(core, segment, indexes))
+        yield from core.in_background(partial(core.segments.write_flags, segment, indexes))
+    except BaseException:
+        # Still due: the log must not be trimmed before they are durable.
+        segment.unflagged.extend(indexes)
+        raise
+
+
+def _evicted_topics(core: Core, segment: Segment, indexes: Sequence[int]) -> list[Topic]:
+    """The topics of these flags whose caps have evicted anything."""
+    rows = segment.info.rows
+    starts = np.fromiter((row.flag_at for row in rows), np.int64, len(rows))
+    places = np.unique(np.searchsorted(starts, np.asarray(indexes, np.int64), side="right") - 1)
+    found = {rows[place].topic_id: None for place in places.tolist()}
+    topics = [core.by_id[topic_id] for topic_id in found if topic_id in core.by_id]
+    return [t for t in topics if t.durability != "ephemeral" and EVICTED in dict(t.lost)]
+
+
+def _log_floors(core: Core, topics: list[Topic]) -> Iterator[None]:
+    if not topics:
+        return
+    committer = core.committer
+    # What was staged before is not to share the fate of these, which may use the log's reserve.
+    committer.flush()
+    tickets = []
+    for topic in topics:
+        assert topic.account is not None
+        floor = dict(topic.lost)[EVICTED] + 1
+        runs = topic.account.runs(SEQ_BASE, floor - 1, EVICTED)
+        for at in range(0, len(runs), 2 * RUNS_MAX):
+            tickets.append(Ticket())
+            committer.stage(
+                Op(
+                    topic, frames.FLOOR, nothing, gated=False, ticket=tickets[-1], floor=floor,
+                    flags=EVICTED, payload=runs[at : at + 2 * RUNS_MAX].tobytes(),
+                )
+            )  # fmt: skip
+        yield
+    committer.flush()
+    yield from core.until_durable()
+    for ticket in tickets:
+        # One that is not done is durable, and waits for its turn behind a delete in pieces.
+        if ticket.error is not None:
+            raise ticket.error

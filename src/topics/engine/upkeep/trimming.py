@@ -1,0 +1,82 @@
+"""Trimming: what neither of the two newest snapshots needs leaves the directory.
+
+Only snapshots that can be read in full count, and they are read before anything is removed. While
+there are not two of them, everything stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from topics.engine.commit.core import Core
+from topics.errors import CorruptData
+from topics.storage import snapshot, wal
+from topics.storage.fs import join
+from topics.storage.snapshot import Snapshot
+
+
+@dataclass(slots=True)
+class Found:
+    """The two newest snapshots that can be read in full, and damaged ones in front of them."""
+
+    readable: list[Snapshot] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+
+
+def trim(core: Core) -> Iterator[None]:
+    """Removes log files, snapshots and segments that the two newest snapshots do not need.
+
+    Segments go first: as long as a deleted record's bytes are there, so is the delete in the log.
+    """
+    data = core.data
+    found = Found()
+    yield from core.in_background(lambda: _look(core, found))
+    core.is_untrimmed = len(found.readable) < 2
+    if core.is_untrimmed:
+        return
+    newest, older = found.readable
+    needed = {*older.segments, *newest.segments}
+    for number in newest.garbage:
+        if number not in needed and number in core.segments.garbage:
+            core.segments.remove(number)
+            core.segments.garbage.remove(number)
+            core.tiering.forget(number)
+            yield
+    data.fs.sync_dir(data.segments)
+    for name in data.fs.listdir(data.wal):
+        parsed = wal.parse_file_name(name)
+        if parsed is None:
+            continue
+        generation, shard, number = parsed
+        spent = generation < older.generation or (
+            generation == older.generation and number < older.positions[shard]
+        )
+        if spent:
+            data.fs.unlink(join(data.wal, name))
+            yield
+    for number in snapshot.numbers(data.fs, data.snapshots):
+        path = join(data.snapshots, snapshot.file_name(number))
+        if number in found.damaged:
+            data.fs.rename(path, join(data.quarantine, snapshot.file_name(number)))
+            data.fs.sync_dir(data.quarantine)
+        elif number < older.number:
+            data.fs.unlink(path)
+    for path in (data.wal, data.snapshots):
+        data.fs.sync_dir(path)
+    yield
+
+
+def _look(core: Core, found: Found) -> None:
+    data = core.data
+    for number in snapshot.numbers(data.fs, data.snapshots):
+        try:
+            found.readable.append(snapshot.verify(data.fs, data.snapshots, number))
+        except CorruptData:
+            found.damaged.append(number)
+        except OSError:
+            # Nobody knows what is in it: nothing is removed this time.
+            found.readable.clear()
+            return
+        if len(found.readable) == 2:
+            return

@@ -1,0 +1,107 @@
+"""One request on its way through a handler: who asked, since when, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+import msgspec
+
+from topics.engine.commit.committer import Committer
+from topics.server.api.auth import Key
+from topics.server.api.shapes import Performance
+from topics.server.http.errors import response_to
+from topics.server.http.message import Request, Response
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class Call(Request):
+    """A request as handlers get it, with its key. A pending one holds a slot of that key.
+
+    A handler that returns PENDING may set `on_abandoned`, which is called when the client goes
+    away before the answer.
+    """
+
+    key: Key | None = None
+    began_s: float = 0.0
+    # How long it was kept waiting behind the scheduler.
+    parked_ms: float = 0.0
+    holds_slot: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has left."""
+        return self.connection.is_gone
+
+    def hold(self) -> None:
+        """The answer comes later: until then, or until the client has gone, a slot is taken."""
+        if self.key is None or self.output is not None:
+            # Nobody holds anything, or it was answered before its handler returned.
+            return
+        if not self.holds_slot:
+            self.key.inflight += 1
+            self.holds_slot = True
+        self.on_abandoned = partial(self._left, self.on_abandoned)
+
+    def when_abandoned(self, callback: Callable[[], None]) -> None:
+        """Like setting `on_abandoned`, for a handler that has returned; at once when it is late."""
+        self.on_abandoned = partial(self._left, callback)
+        if self.is_gone:
+            self._left(callback)
+
+    def settle(self) -> None:
+        """Nothing is left to abandon: lets go of the callback, which holds the call."""
+        self.on_abandoned = None
+
+    def respond(self, response: Response) -> None:
+        if self.holds_slot:
+            self._release()
+        self.connection.deliver(self, response)
+
+    def respond_json(self, body: bytes) -> None:
+        """`respond` with 200 and JSON, as most are."""
+        if self.holds_slot:
+            self._release()
+        self.connection.deliver_json(self, body)
+
+    def fail(self, error: BaseException) -> None:
+        self.respond(response_to(error))
+
+    def require(self, scopes: int) -> None:
+        """Raises Forbidden when the caller has a key that lacks one of these scopes."""
+        if self.key is not None:
+            self.key.require_scopes(scopes)
+
+    def elapsed_ms(self) -> float:
+        return (perf_counter() - self.began_s) * 1000
+
+    def performance(self, log: Committer | None = None, *, is_durable: bool = True) -> Performance:
+        """The time this call took until now; with `log`, what the log took of it.
+
+        Syncs are counted for durable topics only, as the contract has it.
+        """
+        spent = Performance(server_total_ms=round(self.elapsed_ms(), 3))
+        if log is not None:
+            spent.wal_append_ms = round(log.write_s * 1000, 3)
+            if is_durable:
+                spent.fsync_ms = round(log.sync_s * 1000, 3)
+        if self.parked_ms:
+            spent.throttle_wait_ms = round(self.parked_ms, 3)
+        return spent
+
+    def answer(self, body: msgspec.Struct, status: int = 200) -> Response:
+        return Response(_ENCODER.encode(body), status)
+
+    def _left(self, callback: Callable[[], None] | None) -> None:
+        self._release()
+        self.settle()
+        if callback is not None:
+            callback()
+
+    def _release(self) -> None:
+        if self.holds_slot and self.key is not None:
+            self.holds_slot = False
+            self.key.inflight -= 1
+            self.settle()

@@ -1,0 +1,116 @@
+"""Request bodies and queries: what a handler may rely on after one call, or a 400 or 415."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from topics.engine.state.write_request import check_text, invalid_json
+from topics.integers import is_float_refused, respelt
+from topics.server.http.errors import BadRequest, UnsupportedMedia
+from topics.server.http.message import JSON, Request
+from topics.types import U64_MAX
+
+T = TypeVar("T")
+
+QUERY_FIELDS_MAX = 100
+
+_TRUE, _FALSE = ("true", "1"), ("false", "0")
+_DIGITS = re.compile(r"[0-9]{1,20}")
+_CHARSET = re.compile(r'charset\s*=\s*"?utf-?8"?', re.IGNORECASE)
+
+
+def check_content_type(request: Request) -> None:
+    """Raises UnsupportedMedia unless the body is declared as JSON in UTF-8."""
+    value = request.headers.get(b"content-type", b"")
+    media, _, parameters = value.decode("latin-1").partition(";")
+    charset = parameters.strip()
+    if media.strip().lower() != JSON or (
+        "charset" in charset.lower() and not _CHARSET.fullmatch(charset)
+    ):
+        given = f"it is {value.decode('latin-1')[:100]!r}" if value else "there is none"
+        raise UnsupportedMedia(f"Content-Type must be application/json; {given}")
+    request.head.is_json = True
+
+
+def decode(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+    """The body of a request; an absent one is `{}`."""
+    body = request.body or b"{}"
+    if request.body:
+        if not request.head.is_json:
+            check_content_type(request)
+        check_text(body)
+    return decode_json(body, decoder)
+
+
+def decode_json(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """`text` as the decoder's type. Raises InvalidRequest."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if not is_float_refused(error):
+            raise invalid_json(error) from None
+    try:
+        return decoder.decode(respelt(text))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise invalid_json(error) from None
+
+
+class Query:
+    """The parameters of a query; of a repeated one the first counts, unknown ones are ignored."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, query: bytes) -> None:
+        self._values: dict[str, str] = {}
+        if not query:
+            return
+        try:
+            pairs = parse_qsl(
+                query.decode("ascii"),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=QUERY_FIELDS_MAX,
+            )
+        except ValueError:
+            raise BadRequest(
+                "the query is not form-encoded UTF-8, or has too many fields"
+            ) from None
+        for name, value in pairs:
+            self._values.setdefault(name, value)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """A boolean: true, false, 1 or 0. Raises BadRequest for anything else."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        word = value.lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        raise BadRequest(f"{name} must be true or false, not {value[:100]!r}", parameter=name)
+
+    def number(self, name: str) -> int | None:
+        """An unsigned 64-bit integer, None when absent. Raises BadRequest for anything else."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not _DIGITS.fullmatch(value) or int(value) > U64_MAX:
+            raise BadRequest(
+                f"{name} must be an integer from 0 to 2^64 - 1, not {value[:100]!r}", parameter=name
+            )
+        return int(value)
+
+
+def parse_epoch(text: str | None) -> int | None:
+    """An epoch as it stands on the wire. Raises BadRequest for what never was one."""
+    if text is None:
+        return None
+    if not _DIGITS.fullmatch(text):
+        raise BadRequest("epoch must be a decimal string", epoch=text[:100])
+    return int(text)

@@ -1,0 +1,94 @@
+"""What a route is: one row from which the router, the authorization and OpenAPI derive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from topics.server.http.message import Answer
+
+# A handler takes the call and, in order, the values of its pattern's names.
+CallHandler = Callable[..., Answer]
+# Path names that are names of topics or routers, and so subject to a key's prefixes.
+PREFIXED = frozenset({"topic", "router"})
+
+# Which status a code has. What every route may answer is in COMMON.
+STATUSES = {
+    "invalid_request": 400, "batch_too_large": 400, "record_too_large": 400, "unauthorized": 401,
+    "forbidden": 403, "topic_not_found": 404, "not_found": 404, "router_not_found": 404,
+    "not_acceptable": 406, "request_timeout": 408, "topic_exists_incompatible": 409,
+    "topic_not_empty": 409, "not_a_queue": 409, "router_cycle": 409, "conflict": 409,
+    "cursor_regressed": 409, "compacted": 410, "stage_expired": 410, "payload_too_large": 413,
+    "uri_too_long": 414, "unsupported_media_type": 415, "expectation_failed": 417,
+    "topic_full": 422, "upgrade_required": 426, "throttled": 429, "headers_too_large": 431,
+    "unreadable": 503, "store_unreachable": 503, "not_ready": 503, "shutting_down": 503,
+    "outcome_unknown": 503, "corrupt_data": 500, "overloaded": 503, "disk_full": 507,
+}  # fmt: skip
+# What may come of a call that needs stored records.
+STORED = ("corrupt_data", "unreadable", "store_unreachable")
+COMMON = (
+    "invalid_request", "forbidden", "request_timeout", "payload_too_large", "uri_too_long",
+    "expectation_failed", "headers_too_large", "shutting_down", "overloaded",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter or a header, for the document."""
+
+    name: str
+    schema: dict[str, Any]
+    about: str
+    where: str = "query"
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One method on one path.
+
+    `scopes` are the bits a key needs. A `probe` is answered before recovery has ended, and without
+    a key unless TOPICS_PROBE_AUTH says otherwise; `waits_for_recovery` is False for what else can
+    be answered early. `body` is the type of the request, `answers` the type of each success.
+    """
+
+    method: str
+    path: str
+    handler: CallHandler
+    summary: str
+    scopes: int = 0
+    is_probe: bool = False
+    waits_for_recovery: bool = True
+    takes_query_token: bool = False
+    body: Any = None
+    needs_body: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    # Successes that are not JSON: their content type, if any, and what they are.
+    others: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    # What the events of a stream are called.
+    events: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names in the path, in order."""
+        return [part[1:] for part in self.path.split("/") if part.startswith(":")]
+
+    @property
+    def prefixed(self) -> tuple[int, ...]:
+        """Which of the path's names a key's prefixes are checked against."""
+        return tuple(index for index, name in enumerate(self.names) if name in PREFIXED)
+
+    @property
+    def codes(self) -> list[str]:
+        """Every error code this route may answer with."""
+        codes = [*COMMON, *self.errors]
+        if not self.is_probe:
+            codes += ["unauthorized", "throttled"]
+            if self.waits_for_recovery:
+                codes.append("not_ready")
+        if self.body is not None:
+            codes.append("unsupported_media_type")
+        return list(dict.fromkeys(codes))

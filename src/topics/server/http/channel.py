@@ -1,0 +1,171 @@
+"""The socket's side of an HTTP connection: gathered writing, back-pressure, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from topics.server.http.message import COPY_BYTES_MAX, Request
+from topics.server.http.takeover import LINGER_BYTES_MAX
+from topics.types import Payload
+
+if TYPE_CHECKING:
+    from topics.server.http.connections import HttpServer
+
+
+class Channel(asyncio.Protocol):
+    """Collects what is to be written, and ends a connection without losing what was."""
+
+    __slots__ = (
+        "_discarded_bytes", "_ended_at", "_has_body_entered", "_is_lingering", "_is_paused",
+        "_is_reading", "_limits", "_out", "_out_bytes", "_queued", "_queued_bytes", "_stall",
+        "_transport", "server", "slot",
+    )  # fmt: skip
+
+    def __init__(self, server: HttpServer) -> None:
+        self.server = server
+        self.slot = 0
+        self._limits = server.limits
+        self._transport: asyncio.Transport | None = None
+        self._out: list[Payload] = []
+        self._out_bytes = 0
+        # Answers that wait for one of an earlier request, and their bytes.
+        self._queued: dict[Request, int] = {}
+        self._queued_bytes = 0
+        # The ledger of bodies on their way knows of this connection.
+        self._has_body_entered = False
+        # The client does not read.
+        self._is_paused = False
+        self._is_reading = True
+        # The client may still be sending: reading what it sends saves our answer from a reset.
+        self._is_lingering = False
+        self._ended_at = 0.0
+        self._discarded_bytes = 0
+        self._stall: tuple[int, float] | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is there any more to answer to."""
+        return self._transport is None
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def _emit(self, output: tuple[Payload, ...]) -> None:
+        self._out.extend(output)
+        for part in output:
+            self._out_bytes += len(part)
+        if self._out_bytes > self._limits.out_bytes_max:
+            self._flush()
+
+    def _flush(self) -> None:
+        out, transport = self._out, self._transport
+        if not out or transport is None:
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+            out.clear()
+        elif self._out_bytes <= COPY_BYTES_MAX:
+            transport.write(b"".join(out))
+            out.clear()
+        else:
+            transport.writelines(out)
+            self._out = []
+        self._out_bytes = 0
+        if self._is_paused:
+            self._weigh()
+
+    def _pause_reading(self) -> None:
+        if self._is_reading and self._transport is not None:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._is_reading and self._transport is not None:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        self._weigh()
+
+    # -- what the process holds for it -------------------------------------------------------
+
+    def _wait_in_line(self, request: Request, output: tuple[Payload, ...] | None) -> None:
+        """An answer has to wait for those of earlier requests."""
+        request.output = output
+        if output is not None:
+            self._queued[request] = size = sum(map(len, output))
+            self._count_queued(size)
+
+    def _count_queued(self, change_bytes: int) -> None:
+        self._queued_bytes += change_bytes
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Enters what waits for the client, where that is much."""
+        size = self._queued_bytes
+        if self._transport is not None:
+            size += self._transport.get_write_buffer_size()
+        if size > COPY_BYTES_MAX:
+            self.server.unsent.enter(self, size)
+        else:
+            self.server.unsent.leave(self)
+
+    def cut_answers(self) -> None:
+        """Answers that were not taken are too much, and this client takes the least."""
+        self.abort()
+
+    def _leave_body(self) -> None:
+        """Bodies that were entered in the ledger have been given to their handlers."""
+        self._has_body_entered = False
+        self.server.bodies.leave(self)
+
+    def cut_body(self) -> None:
+        """Bodies on their way are too much, and this one moves the least."""
+        self.abort()
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Closes after everything that was written has gone out."""
+        self._flush()
+        transport = self._transport
+        if transport is None or self._ended_at:
+            return
+        self._ended_at = self.server.now
+        if self._is_lingering:
+            self._resume_reading()
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def _discard(self, size: int) -> None:
+        self._discarded_bytes += size
+        if self._discarded_bytes > LINGER_BYTES_MAX:
+            self.abort()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def scan(self, now: float) -> None:
+        """Cuts off a client that does not read, or that does not go away when it is over."""
+        limits = self._limits
+        if self._is_paused:
+            self._weigh()
+        if self._ended_at:
+            is_sent = self._transport is None or not self._transport.get_write_buffer_size()
+            if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):
+                self.abort()
+        elif self._is_stalled(now):
+            self.abort()
+
+    def _is_stalled(self, now: float) -> bool:
+        """Whether the client has taken nothing of a waiting answer for too long."""
+        if not self._is_paused or self._transport is None:
+            self._stall = None
+            return False
+        size = self._transport.get_write_buffer_size()
+        if self._stall is None or self._stall[0] != size:
+            self._stall = (size, now)
+        return now - self._stall[1] > self._limits.write_stall_s

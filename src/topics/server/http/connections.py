@@ -1,0 +1,219 @@
+"""The connections of one server: who is there, who has been idle too long, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import cast
+
+from topics.errors import Overloaded
+from topics.server.http.errors import error_response
+from topics.server.http.gathered_body import Decoding
+from topics.server.http.h2c import H2Protocol
+from topics.server.http.http1 import HttpProtocol
+from topics.server.http.known_heads import KnownHeads
+from topics.server.http.ledger import Ledger
+from topics.server.http.limits import HttpLimits
+from topics.server.http.message import Handler, Judge, Request
+from topics.server.http.takeover import AnswerHolder, BodyHolder, Connection
+from topics.server.http.turns import Tick
+
+LOG = logging.getLogger("topics.server")
+BACKLOG = 4096
+# Each scan looks at one slot, so that many connections cost no pause.
+SLOTS = 8
+# Peers that vanished without a word are noticed by the kernel after about a minute and a half.
+KEEPALIVE_IDLE_S = 60
+KEEPALIVE_STEP_S = 10
+KEEPALIVE_PROBES = 3
+# That connections are refused is said this often, however many there are.
+REFUSED_NOTED_S = 60.0
+
+
+class HttpServer:
+    """Serves one handler on any number of sockets, all on the running loop.
+
+    The handler is called once for each complete request, on the loop, and returns at once. Before
+    more of a body is read than came with its head, `judge` is asked whether there is any use in it.
+    `tick` is the end of the current turn of the loop; `now` is the loop's time, a scan old at most.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        judge: Judge | None = None,
+        limits: HttpLimits | None = None,
+        request_type: type[Request] = Request,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.handler = handler
+        self.judge = judge or _any_body
+        self.request_type = request_type
+        self.limits = limits or HttpLimits()
+        self.tick = Tick(self.loop)
+        self.now = self.loop.time()
+        self.known_heads = KnownHeads()
+        self.is_draining = False
+        self.bodies: Ledger[BodyHolder] = Ledger(
+            "bodies on their way in", self._body_bytes_max(),
+            is_inward=True, now=self._clock, cut=lambda holder: self._soon(holder.cut_body),
+        )  # fmt: skip
+        self.unsent: Ledger[AnswerHolder] = Ledger(
+            "answers that were not taken", self.limits.unsent_bytes_max,
+            is_inward=False, now=self._clock, cut=lambda holder: self._soon(holder.cut_answers),
+        )  # fmt: skip
+        self.decoding = Decoding(self.loop)
+        # Ends the head of every answer.
+        self.tail = b""
+        self._slots: list[set[Connection]] = [set() for _ in range(SLOTS)]
+        self._joined = 0
+        self.refused_total = 0
+        self._refused_noted_s = -REFUSED_NOTED_S
+        self._listeners: list[asyncio.Server] = []
+        self._emptied = asyncio.Event()
+        self._turn = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._scan()
+
+    @property
+    def connection_count(self) -> int:
+        return sum(map(len, self._slots))
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listens on an address; returns the port, which the system chooses for port 0."""
+        listener = await self.loop.create_server(
+            self.protocol, host, port, backlog=BACKLOG, reuse_address=True
+        )
+        self._listeners.append(listener)
+        for door in listener.sockets:
+            _keep_alive(door)
+        return int(listener.sockets[0].getsockname()[1])
+
+    def protocol(self) -> asyncio.Protocol:
+        """A protocol for one new connection: what `create_server` takes as its factory."""
+        maximum = self.limits.connections_max
+        if not maximum or self.connection_count < maximum:
+            return HttpProtocol(self)
+        self.refused_total += 1
+        now_s = self.loop.time()
+        if now_s >= self._refused_noted_s + REFUSED_NOTED_S:
+            self._refused_noted_s = now_s
+            LOG.warning(
+                "there are %d connections, the most that this process may have beside its files; "
+                "new ones are refused", maximum,
+            )  # fmt: skip
+        return Refusal(self.tail)
+
+    def h2_protocol(self, transport: asyncio.Transport) -> H2Protocol:
+        """A protocol for a connection that turned out to speak HTTP/2."""
+        return H2Protocol(self, transport)
+
+    async def shutdown(self, grace_s: float = 10.0) -> bool:
+        """Stops listening and ends every connection; True when all of them ended by themselves.
+
+        Requests in flight are answered, later ones get 503 `shutting_down`, idle connections are
+        closed, streams are told. What is left after `grace_s` is cut off.
+        """
+        self.is_draining = True
+        for listener in self._listeners:
+            listener.close()
+        for connection in self._everyone():
+            connection.drain()
+        if self.connection_count:
+            try:
+                await asyncio.wait_for(self._emptied.wait(), grace_s)
+            except TimeoutError:
+                pass
+        left = self._everyone()
+        for connection in left:
+            connection.abort()
+        if left:
+            LOG.warning("%d connections were cut off at shutdown", len(left))
+        if self._timer is not None:
+            self._timer.cancel()
+        # Aborted connections are lost in the next turn.
+        await asyncio.sleep(0)
+        return not left
+
+    # -- for connections ---------------------------------------------------------------------
+
+    def join(self, connection: Connection) -> None:
+        """Counts a connection in until it leaves."""
+        self._joined += 1
+        connection.slot = self._joined % SLOTS
+        self._slots[connection.slot].add(connection)
+
+    def leave(self, connection: Connection) -> None:
+        self._slots[connection.slot].discard(connection)
+        if self.is_draining and not self.connection_count:
+            self._emptied.set()
+
+    def replace(self, connection: Connection, successor: Connection) -> None:
+        """The successor has taken the connection over."""
+        self._slots[connection.slot].discard(connection)
+        successor.slot = connection.slot
+        self._slots[successor.slot].add(successor)
+
+    def _soon(self, cut: Callable[[], None]) -> None:
+        # Not now: whoever is cut may be the caller.
+        self.loop.call_soon(cut)
+
+    def _clock(self) -> float:
+        return self.now
+
+    def _body_bytes_max(self) -> int:
+        """Room for one body there always is."""
+        bytes_max = self.limits.inflight_body_bytes_max
+        return max(bytes_max, self.limits.body_bytes_max) if bytes_max else 0
+
+    # -- time --------------------------------------------------------------------------------
+
+    def _scan(self) -> None:
+        self.now = self.loop.time()
+        self.tail = b"\r\nDate: %b\r\n\r\n" % formatdate(usegmt=True).encode()
+        self._turn = (self._turn + 1) % SLOTS
+        for connection in tuple(self._slots[self._turn]):
+            try:
+                connection.scan(self.now)
+            except Exception as error:
+                LOG.error("a connection can not be looked at", exc_info=error)
+                connection.abort()
+        self._timer = self.loop.call_later(self.limits.scan_s / SLOTS, self._scan)
+
+    def _everyone(self) -> list[Connection]:
+        return [connection for slot in self._slots for connection in slot]
+
+
+class Refusal(asyncio.Protocol):
+    """A connection that there is no room for: told so, and closed."""
+
+    def __init__(self, tail: bytes) -> None:
+        self._tail = tail
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        answer = error_response(
+            Overloaded("this server has as many connections as it may; try again later")
+        )
+        cast(asyncio.Transport, transport).write(
+            b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d%b%b"
+            % (len(answer.body), self._tail, answer.body)
+        )
+        transport.close()
+
+
+def _any_body(_request: Request, _has_body: bool) -> bool:
+    return True
+
+
+def _keep_alive(door: socket.socket) -> None:
+    """Options that accepted sockets inherit."""
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_STEP_S)
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)

@@ -1,0 +1,92 @@
+"""The frames of an HTTP/2 connection: which belong to one turn, and which are too many or too much.
+
+Seen before the h2 library sees them, which would gather a frame of any size before it refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import h2.connection
+import h2.errors
+import h2.events
+import h2.exceptions
+from hyperframe.frame import DataFrame, Frame, HeadersFrame
+
+from topics.server.http.arrival import PREFACE
+from topics.server.http.intake import Frames
+
+HEAD_BYTES = 9
+DATA, HEADERS, CONTINUATION = 0, 1, 9
+END_HEADERS = 4
+FRAME_BYTES_MAX = 16 * 1024
+
+
+class H2Frames(Frames):
+    """`fault` is why the connection has to end, once there is a reason.
+
+    `streams` are those that take data.
+    """
+
+    __slots__ = ("_block_bytes", "_head_bytes_max", "_streams", "fault")
+
+    def __init__(self, head_bytes_max: int, streams: Container[int]) -> None:
+        # The preface is as a frame without a head.
+        super().__init__(len(PREFACE))
+        self._head_bytes_max = head_bytes_max
+        self._streams = streams
+        self._block_bytes = 0
+        self.fault: h2.errors.ErrorCodes | None = None
+
+    def _begin(self, data: bytes, at: int) -> int:
+        head = data[at : at + HEAD_BYTES]
+        if len(head) < HEAD_BYTES:
+            return 0
+        size, kind = int.from_bytes(head[:3], "big"), head[3]
+        number = int.from_bytes(head[5:], "big") & 0x7FFFFFFF
+        if size > FRAME_BYTES_MAX:
+            self.fault = h2.errors.ErrorCodes.FRAME_SIZE_ERROR
+        if kind in (HEADERS, CONTINUATION):
+            self._block_bytes += size
+            if self._block_bytes > self._head_bytes_max:
+                self.fault = h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
+            if head[4] & END_HEADERS:
+                self._block_bytes = 0
+        self.count(
+            is_work=kind == HEADERS or (kind == DATA and size > 0 and number in self._streams)
+        )
+        if self.is_flood:
+            self.fault = h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
+        return HEAD_BYTES + size
+
+
+class H2Connection(h2.connection.H2Connection):
+    """A connection in which a request that is malformed ends its own stream and no other.
+
+    The library ends the connection for whatever is wrong in a frame. RFC 9113 asks for that where
+    the state of the connection is in doubt: for compression, numbers of streams, frames that can
+    not be read. Fields that may not be, and a body of another length than announced, are not that.
+    """
+
+    def _receive_frame(self, frame: Frame) -> list[h2.events.Event]:
+        try:
+            return super()._receive_frame(frame)
+        except h2.exceptions.ProtocolError as error:
+            if frame.stream_id not in self.streams or not _is_of_stream(frame, error):
+                raise
+        number, code = frame.stream_id, h2.errors.ErrorCodes.PROTOCOL_ERROR
+        if isinstance(frame, DataFrame) and frame.flow_controlled_length:
+            self.acknowledge_received_data(frame.flow_controlled_length, number)
+        self.reset_stream(number, code)
+        return [h2.events.StreamReset(stream_id=number, error_code=code, remote_reset=False)]
+
+
+def _is_of_stream(frame: Frame, error: h2.exceptions.ProtocolError) -> bool:
+    if isinstance(frame, DataFrame):
+        return isinstance(error, h2.exceptions.InvalidBodyLengthError)
+    # What has a cause is a head that could not be decompressed.
+    return (
+        isinstance(frame, HeadersFrame)
+        and type(error) in (h2.exceptions.ProtocolError, h2.exceptions.InvalidBodyLengthError)
+        and error.__cause__ is None
+    )

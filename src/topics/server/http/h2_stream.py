@@ -1,0 +1,242 @@
+"""One stream of an HTTP/2 connection, as a transport for the protocol of HTTP/1.
+
+The stream's request is given to an HttpProtocol of its own, the head as soon as it is there and
+data as it comes; what the protocol writes becomes HEADERS and DATA. So what is judged by the head,
+limits, timeouts, gzip, event streams and back-pressure are the ones of every other connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+import h2.errors
+from httptools import HttpRequestParser
+
+from topics.server.http.event_stream import chunk_of
+from topics.server.http.http1 import HttpProtocol
+from topics.server.http.known_heads import BODY
+from topics.server.http.message import Request
+
+if TYPE_CHECKING:
+    from topics.server.http.h2c import H2Protocol
+
+Headers = list[tuple[bytes, bytes]]
+
+# Bytes that wait for the client before its protocol is asked to pause, and to go on.
+HIGH_BYTES, LOW_BYTES = 64 * 1024, 16 * 1024
+# What is sent at a time, before other streams have their turn.
+PORTION_BYTES = 64 * 1024
+# A frame that the client's window makes smaller than this explains none of the client's own.
+SMALL_BYTES = 1024
+# Headers of a single connection, which mean nothing in HTTP/2 or are said in another way.
+_HOP = frozenset({b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade"})
+
+
+class StreamProtocol(HttpProtocol):
+    """HTTP/1 on a stream: one request, whose answer needs no chunks."""
+
+    __slots__ = ()
+
+    def _parse(self, data: bytes) -> None:
+        # The connection has cut what it got into shares already.
+        self._parse_piece(data)
+        if self._phase == BODY:
+            self._await_body()
+
+    def _look_closer(self, request: Request, parser: HttpRequestParser) -> None:
+        super()._look_closer(request, parser)
+        request.is_http10 = True
+
+    def _time_out(self, part: str, limit_s: float) -> None:
+        # As a connection of HTTP/1 ends with its slow request, unless others go on here.
+        cast(StreamTransport, self._transport).end_connection_if_alone()
+        super()._time_out(part, limit_s)
+
+
+class StreamTransport(asyncio.Transport):
+    """Takes the bytes of an answer of HTTP/1 and sends them as one of HTTP/2.
+
+    `is_whole`: the client has sent all of its request.
+    """
+
+    def __init__(self, connection: H2Protocol, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.is_whole = False
+        self._connection = connection
+        self._protocol: asyncio.Protocol = StreamProtocol(connection.server)
+        self._is_chunked = False
+        # The answer's head until it is complete, then None.
+        self._head: bytes | None = b""
+        self._out = bytearray()
+        self._is_paused = False
+        self._is_ended = False
+        self._is_lost = False
+
+    # -- for the connection ------------------------------------------------------------------
+
+    def start(self, headers: Headers, body: bytes, *, is_whole: bool) -> bool:
+        """Gives a request to the protocol, as far as it is there; False when it can not be."""
+        self._is_chunked = not is_whole and not any(
+            name == b"content-length" for name, _ in headers
+        )
+        head = request_head(headers, len(body) if is_whole else None)
+        if head is None:
+            return False
+        self.is_whole = is_whole
+        self._protocol.connection_made(self)
+        self._protocol.data_received(head + (self._chunk(body) if body else b""))
+        return True
+
+    def feed(self, data: bytes) -> None:
+        """More of the body."""
+        if data and not self._is_lost:
+            self._protocol.data_received(self._chunk(data))
+
+    def feed_eof(self) -> None:
+        """The body is whole."""
+        self.is_whole = True
+        if self._is_chunked and not self._is_lost:
+            self._protocol.data_received(b"0\r\n\r\n")
+
+    def _chunk(self, data: bytes) -> bytes:
+        return chunk_of(data) if self._is_chunked else data
+
+    def pump(self) -> bool:
+        """Sends a portion of what the client's windows allow; whether more of it can follow.
+
+        Ends the stream when that was all.
+        """
+        connection, left = self._connection, PORTION_BYTES
+        while self._out and left > 0 and not self._is_lost:
+            window = min(connection.window(self.number), left)
+            size = min(window, len(self._out))
+            if size <= 0:
+                break
+            left -= size
+            is_small = size == window < SMALL_BYTES
+            connection.send(self.number, bytes(self._out[:size]), is_work=not is_small)
+            self._take_out(size)
+        if self._is_paused and len(self._out) <= LOW_BYTES:
+            self._is_paused = False
+            self._protocol.resume_writing()
+        if self._is_ended and not self._out and not self._is_lost:
+            connection.end(self.number, is_whole=self.is_whole)
+            self.lose()
+        return left <= 0 and bool(self._out)
+
+    def end_connection_if_alone(self) -> None:
+        self._connection.end_after(self.number)
+
+    def lose(self) -> None:
+        """The stream is over, from either side."""
+        if not self._is_lost:
+            self._is_lost = True
+            self._take_out(len(self._out))
+            self._connection.forget(self.number)
+            # Not now: the protocol may be the caller.
+            self._connection.server.loop.call_soon(self._protocol.connection_lost, None)
+
+    def _take_out(self, size: int) -> None:
+        del self._out[:size]
+        self._connection.held_bytes -= size
+
+    def _put_out(self, data: bytes | bytearray | memoryview) -> None:
+        self._out += data
+        self._connection.held_bytes += len(data)
+
+    # -- asyncio.Transport -------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._is_lost or self._is_ended:
+            return
+        if self._head is None:
+            self._put_out(data)
+        else:
+            self._head += bytes(data)
+            while self._head is not None and b"\r\n\r\n" in self._head:
+                head, _, rest = self._head.partition(b"\r\n\r\n")
+                answer = answer_head(head)
+                self._connection.answer(self.number, answer)
+                if answer[0] == (b":status", b"100"):
+                    self._head = rest
+                else:
+                    self._head = None
+                    self._put_out(rest)
+        if len(self._out) > HIGH_BYTES and not self._is_paused:
+            self._is_paused = True
+            self._protocol.pause_writing()
+        self._connection.pump_soon(self)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        self._is_ended = True
+        self._connection.pump_soon(self)
+
+    def close(self) -> None:
+        self.write_eof()
+
+    def abort(self) -> None:
+        if not self._is_lost:
+            self._connection.reset(self.number, h2.errors.ErrorCodes.CANCEL)
+            self.lose()
+
+    def is_closing(self) -> bool:
+        return self._is_ended or self._is_lost
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._out)
+
+    def pause_reading(self) -> None:
+        """There is one request: nothing comes behind it."""
+
+    def resume_reading(self) -> None:
+        """As above."""
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast(asyncio.Protocol, protocol)
+
+
+def request_head(headers: Headers, body_bytes: int | None) -> bytes | None:
+    """A request's head as HTTP/1.1 has it; None when it can not be said so.
+
+    `body_bytes` is None while the body is still on its way: it has the length that the client has
+    announced, or comes in chunks.
+    """
+    pseudo = {name: value for name, value in headers if name.startswith(b":")}
+    method, path = pseudo.get(b":method", b""), pseudo.get(b":path", b"")
+    host = pseudo.get(b":authority") or dict(headers).get(b"host", b"")
+    if method == b"CONNECT":
+        # To whatever protocol: it is refused as any tunnel is.
+        path, body_bytes = host, 0
+    lines = [b"%b %b HTTP/1.1" % (method, path), b"host: " + host, b"connection: close"]
+    length = None if body_bytes is None else b"%d" % body_bytes
+    for name, value in headers:
+        if name == b"content-length":
+            if length not in (None, value):
+                return None
+            length = value
+        elif not name.startswith(b":") and name not in _HOP and name != b"host":
+            lines.append(name + b": " + value)
+    if length is None:
+        lines.append(b"transfer-encoding: chunked")
+    elif length != b"0" or method not in (b"GET", b"HEAD", b"CONNECT"):
+        lines.append(b"content-length: " + length)
+    head = b"\r\n".join(lines)
+    # A line break in a value would be another header, a space in the path another version.
+    is_plain = head.count(b"\n") == head.count(b"\r") == len(lines) - 1 and b"\0" not in head
+    if not is_plain or not method or not path or lines[0].count(b" ") != 2:
+        return None
+    return head + b"\r\n\r\n"
+
+
+def answer_head(head: bytes) -> Headers:
+    """The status and headers of an answer of HTTP/1."""
+    status, *lines = head.split(b"\r\n")
+    fields = [line.partition(b":") for line in lines]
+    named = [(name.lower(), value.strip()) for name, _, value in fields]
+    return [(b":status", status.split(b" ")[1]), *(pair for pair in named if pair[0] not in _HOP)]

@@ -1,0 +1,391 @@
+"""HTTP/2 without TLS, for clients that know beforehand that we speak it.
+
+A connection whose first bytes are the preface of HTTP/2 is given to an H2Protocol. HTTP/1.1 pays
+nothing for it: the preface is what its parser refuses. Framing, header compression and windows are
+the h2 library's (see h2_frames for what comes before it); each stream is served as a connection of
+its own (see h2_stream), from the moment its head is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import h2.config
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+
+from topics.server.http.h2_frames import H2Connection, H2Frames
+from topics.server.http.h2_stream import Headers, StreamTransport
+from topics.server.http.intake import IDLE_PER_S, Intake
+from topics.server.http.takeover import LINGER_BYTES_MAX
+
+if TYPE_CHECKING:
+    from topics.server.http.connections import HttpServer
+
+STREAMS_MAX = 100
+WINDOW_BYTES = 1024 * 1024
+# Streams that a client may open and reset again beyond those that it lets us answer.
+RESETS_MAX = 200
+# What is handed to the socket at a time: it then says whether the client takes it.
+FLUSH_BYTES = 256 * 1024
+
+
+class Settings(h2.settings.Settings):
+    """What we announce. How many streams there may be is looked at here, not by the library.
+
+    To it one too many is the end of the connection; to RFC 9113 it is that of the stream.
+    """
+
+    @property
+    def max_concurrent_streams(self) -> int:
+        return 2**31 - 1
+
+    @max_concurrent_streams.setter
+    def max_concurrent_streams(self, value: int) -> None:
+        self[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = value
+
+
+class Incoming:
+    """A request that no stream has been made for yet."""
+
+    __slots__ = ("body", "headers", "is_whole", "unread_bytes")
+
+    def __init__(self, headers: Headers) -> None:
+        self.headers = headers
+        self.body: list[bytes] = []
+        # What of the client's window it has used: given back when the request is begun.
+        self.unread_bytes = 0
+        self.is_whole = False
+
+
+class H2Protocol(asyncio.Protocol):
+    """One connection of HTTP/2. `held_bytes` are those of answers that wait in its streams."""
+
+    def __init__(self, server: HttpServer, transport: asyncio.Transport) -> None:
+        self.server = server
+        self.slot = 0
+        self.held_bytes = 0
+        self._transport: asyncio.Transport | None = transport
+        self._h2 = H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=False))
+        # Requests that begin when this piece of input has been taken, or when the client has taken
+        # more of what it was sent.
+        self._incoming: dict[int, Incoming] = {}
+        self._streams: dict[int, StreamTransport] = {}
+        self._due: dict[StreamTransport, None] = {}
+        self._is_pumping = False
+        self._unflushed_bytes = 0
+        self._is_paused = False
+        self._is_last = False
+        self._resets = 0
+        self._used_at = server.now
+        self._ended_at = 0.0
+        self._discarded_bytes = 0
+        self._stall = (0, server.now)
+        self._frames = H2Frames(server.limits.head_bytes_max, self._streams)
+        self._intake: Intake | None = Intake(
+            server.loop, end_of=self._frames.end_of, take=self._take_piece,
+            is_held=self._is_input_held, behind=self._behind,
+        )  # fmt: skip
+        codes = h2.settings.SettingCodes
+        self._h2.local_settings = Settings(
+            client=False,
+            initial_values={
+                codes.MAX_CONCURRENT_STREAMS: STREAMS_MAX,
+                codes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+                codes.MAX_HEADER_LIST_SIZE: server.limits.head_bytes_max,
+                codes.ENABLE_PUSH: 0,
+            },
+        )
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(WINDOW_BYTES)
+
+    # -- asyncio.Protocol --------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended_at:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > LINGER_BYTES_MAX:
+                self.abort()
+        elif self._intake is not None:
+            self._intake.feed(data)
+
+    def pause_writing(self) -> None:
+        """The client does not read: neither do we, or our answers to its frames would pile up."""
+        self._is_paused = True
+        self._weigh()
+        self._steer_reading()
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.server.unsent.leave(self)
+        self._steer_reading()
+        self._due.update(dict.fromkeys(self._streams.values()))
+        self._pump()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.server.leave(self)
+        self.server.unsent.leave(self)
+        self._transport = None
+        if self._intake is not None:
+            self._intake.rest()
+            # It holds this connection.
+            self._intake = None
+        self._incoming.clear()
+        for stream in list(self._streams.values()):
+            stream.lose()
+        # Its methods: the library\'s object would hold itself for ever.
+        self._h2._frame_dispatch_table.clear()
+
+    # -- shares ------------------------------------------------------------------------------
+
+    def _is_input_held(self) -> bool:
+        return self._is_paused or bool(self._ended_at) or self._transport is None
+
+    def _behind(self, _is_behind: bool) -> None:
+        self._steer_reading()
+
+    def _steer_reading(self) -> None:
+        transport, intake = self._transport, self._intake
+        if transport is None or intake is None or self._ended_at or transport.is_closing():
+            return
+        intake.steer(transport, is_paused=self._is_paused)
+
+    def _take_piece(self, data: bytes) -> None:
+        if self._frames.fault is not None:
+            self._goodbye(self._frames.fault)
+            return
+        try:
+            events = self._h2.receive_data(data)
+        except h2.exceptions.ProtocolError:
+            # The library has queued the GOAWAY that says why.
+            self._flush()
+            self._linger()
+            return
+        for event in events:
+            self._take(event)
+        self._begin()
+        self._flush()
+        if self._due:
+            self.server.tick.defer(self._pump)
+        if self._resets > RESETS_MAX + self._h2.highest_inbound_stream_id // 4:
+            self._goodbye(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
+
+    # -- events ------------------------------------------------------------------------------
+
+    def _take(self, event: h2.events.Event) -> None:
+        if isinstance(event, h2.events.RequestReceived):
+            self._open(event.stream_id, event.headers)
+        elif isinstance(event, h2.events.DataReceived):
+            self._grow(event)
+        elif isinstance(event, h2.events.StreamEnded):
+            self._end_request(event.stream_id)
+        elif isinstance(event, h2.events.StreamReset):
+            self._resets += 1
+            self._incoming.pop(event.stream_id, None)
+            stream = self._streams.get(event.stream_id)
+            if stream is not None:
+                stream.lose()
+        elif isinstance(event, h2.events.WindowUpdated) and event.stream_id:
+            stream = self._streams.get(event.stream_id)
+            if stream is not None:
+                self._due[stream] = None
+        elif isinstance(event, h2.events.WindowUpdated | h2.events.RemoteSettingsChanged):
+            self._due.update(dict.fromkeys(self._streams.values()))
+        elif isinstance(event, h2.events.ConnectionTerminated):
+            self._is_last = True
+            self._settle()
+
+    def _open(self, number: int, headers: Headers) -> None:
+        if self._is_last or len(self._streams) + len(self._incoming) >= STREAMS_MAX:
+            self.reset(number, h2.errors.ErrorCodes.REFUSED_STREAM)
+            return
+        self._incoming[number] = Incoming(headers)
+
+    def _grow(self, event: h2.events.DataReceived) -> None:
+        number, used_bytes = event.stream_id, event.flow_controlled_length
+        request = self._incoming.get(number)
+        if request is not None:
+            request.body.append(event.data)
+            request.unread_bytes += used_bytes
+            return
+        if used_bytes:
+            self._h2.acknowledge_received_data(used_bytes, number)
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.feed(event.data)
+
+    def _end_request(self, number: int) -> None:
+        request, stream = self._incoming.get(number), self._streams.get(number)
+        if request is not None:
+            request.is_whole = True
+        elif stream is not None:
+            stream.feed_eof()
+
+    def _begin(self) -> None:
+        """Begins what has arrived, unless the client has left too much untaken and room is scarce.
+
+        It waits rather than being answered: the answer would have to be held, too.
+        """
+        while self._incoming and not (
+            self.held_bytes > FLUSH_BYTES and self.server.unsent.is_scarce
+        ):
+            number = next(iter(self._incoming))
+            request = self._incoming.pop(number)
+            if request.unread_bytes:
+                self._h2.acknowledge_received_data(request.unread_bytes, number)
+            stream = self._streams[number] = StreamTransport(self, number)
+            body = b"".join(request.body)
+            if not stream.start(request.headers, body, is_whole=request.is_whole):
+                self.reset(number, h2.errors.ErrorCodes.PROTOCOL_ERROR)
+                self._streams.pop(number, None)
+
+    # -- for streams -------------------------------------------------------------------------
+
+    def window(self, number: int) -> int:
+        """How much may be sent on a stream now."""
+        if self._is_paused:
+            return 0
+        return min(self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size)
+
+    def answer(self, number: int, headers: Headers) -> None:
+        self._frames.count(is_work=True)
+        self._say(number, partial(self._h2.send_headers, number, headers))
+
+    def send(self, number: int, data: bytes, *, is_work: bool) -> None:
+        if is_work:
+            self._frames.count(is_work=True)
+        self._unflushed_bytes += len(data)
+        self._say(number, partial(self._h2.send_data, number, data))
+
+    def end(self, number: int, *, is_whole: bool) -> None:
+        """The answer is complete; what the client may still send of its request is not wanted."""
+        self._say(number, partial(self._h2.end_stream, number))
+        if not is_whole:
+            self.reset(number, h2.errors.ErrorCodes.NO_ERROR)
+
+    def _say(self, number: int, say: Callable[[], None]) -> None:
+        try:
+            say()
+        except h2.exceptions.ProtocolError:
+            # The connection has ended in the same read: its streams have too.
+            stream = self._streams.get(number)
+            if stream is not None:
+                stream.lose()
+
+    def reset(self, number: int, code: h2.errors.ErrorCodes) -> None:
+        self._say(number, partial(self._h2.reset_stream, number, code))
+        self.server.tick.defer(self._pump)
+
+    def pump_soon(self, stream: StreamTransport) -> None:
+        """What the stream was given leaves at the end of this turn, together with the others'."""
+        self._due[stream] = None
+        self.server.tick.defer(self._pump)
+
+    def forget(self, number: int) -> None:
+        self._streams.pop(number, None)
+        self._used_at = self.server.now
+        self._settle()
+        if self._incoming:
+            self.server.tick.defer(self._pump)
+
+    def _pump(self) -> None:
+        """A portion of each stream's; the rest in turns of their own."""
+        self._is_pumping = False
+        due, self._due = self._due, {}
+        for stream in due:
+            if stream.pump():
+                self._due[stream] = None
+            if self._unflushed_bytes > FLUSH_BYTES:
+                self._flush()
+        self._begin()
+        self._flush()
+        if self._due and not self._is_paused and not self._is_pumping:
+            self._is_pumping = True
+            self.server.loop.call_soon(self._pump)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def scan(self, now: float) -> None:
+        limits = self.server.limits
+        self._frames.credit(int(IDLE_PER_S * limits.scan_s))
+        if self._is_paused:
+            self._weigh()
+        if self._incoming:
+            # Room may be there again that others have given back.
+            self.server.tick.defer(self._pump)
+        if self._ended_at:
+            is_sent = self._transport is None or not self._transport.get_write_buffer_size()
+            if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):
+                self.abort()
+        elif self._is_stalled(now):
+            self.abort()
+        elif not self._incoming and not self._streams and now - self._used_at > limits.idle_s:
+            self._goodbye(h2.errors.ErrorCodes.NO_ERROR)
+
+    def _weigh(self) -> None:
+        if self._transport is not None:
+            self.server.unsent.enter(self, self._transport.get_write_buffer_size())
+
+    def _is_stalled(self, now: float) -> bool:
+        """Whether the client has read nothing for too long."""
+        size = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if not self._is_paused or size != self._stall[0]:
+            self._stall = (size, now)
+        return now - self._stall[1] > self.server.limits.write_stall_s
+
+    def cut_answers(self) -> None:
+        self.abort()
+
+    def end_after(self, number: int) -> None:
+        """The connection ends with this stream, if there is no other."""
+        if not self._incoming and self._streams.keys() <= {number}:
+            self._is_last = True
+
+    def drain(self) -> None:
+        """New streams are refused; ends with the last of those there are."""
+        self._is_last = True
+        self._settle()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _settle(self) -> None:
+        if self._is_last and not self._streams and not self._incoming:
+            self._goodbye(h2.errors.ErrorCodes.NO_ERROR)
+
+    def _goodbye(self, code: h2.errors.ErrorCodes) -> None:
+        if self._transport is None or self._ended_at:
+            return
+        try:
+            self._h2.close_connection(code)
+        except h2.exceptions.ProtocolError:
+            # The client has said goodbye first.
+            pass
+        self._flush()
+        if code != h2.errors.ErrorCodes.NO_ERROR:
+            self._linger()
+            return
+        self._ended_at = self.server.now
+        self._transport.close()
+
+    def _linger(self) -> None:
+        """Ends a connection whose client may still be sending: read on, it learns why."""
+        transport, self._ended_at = self._transport, self.server.now
+        self._incoming.clear()
+        for stream in list(self._streams.values()):
+            stream.lose()
+        if transport is not None and not transport.is_closing():
+            transport.write_eof()
+            transport.resume_reading()
+
+    def _flush(self) -> None:
+        self._unflushed_bytes = 0
+        data, transport = self._h2.data_to_send(), self._transport
+        if data and transport is not None and not self._ended_at and not transport.is_closing():
+            transport.write(data)

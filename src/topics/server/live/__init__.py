@@ -1,0 +1,4 @@
+"""Streams: watch sessions over server-sent events, and the WebSocket.
+
+Both tell a reader the same things in the same order; only the bytes around them differ.
+"""

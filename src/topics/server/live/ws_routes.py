@@ -1,0 +1,333 @@
+"""GET /v0/ws: subscribe and publish over one WebSocket, with the rules of the HTTP routes.
+
+Opening needs a key, no scope; every command is authorized by what it does. A command is answered by
+one frame with its `request_id`; frames of subscribed topics come in between, each topic's in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from topics.engine.commit.ticket import Ticket
+from topics.engine.reading.watch import Cursor, Frame, Subscription
+from topics.engine.state.write_request import decode_write
+from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError
+from topics.server.api.auth import ADMIN, READ, WRITE, Key
+from topics.server.api.call import Call
+from topics.server.api.decoding import decode_json
+from topics.server.api.route import Route
+from topics.server.api.sse_frames import ADVICE_S
+from topics.server.http.errors import LOG
+from topics.server.http.message import PENDING, Answer
+from topics.server.http.websocket import WebSocket
+from topics.server.live.watch_routes import (
+    WatchTopic,
+    check_topic_count,
+    look_of,
+    place_of,
+    watched,
+)
+from topics.server.live.ws_commands import (
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    RequestId,
+    Subscribe,
+    Unsubscribe,
+    head_of,
+    publish_of,
+    write_body,
+)
+from topics.server.loop.services import Services
+from topics.types import Appended, check_name
+
+# Publishes of one connection that wait for the log.
+PENDING_MAX = 1024
+# The close code for "try again later".
+TRY_AGAIN = 1013
+GOING_AWAY = 1001
+
+_ENCODER = msgspec.json.Encoder()
+_OPS = {
+    event: b'{"op":"%b",' % event.replace("-", "_").encode()
+    for event in ("record", "tombstone", "caught-up", "topic-deleted")
+}
+
+
+class WsRoutes:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET", path="/v0/ws", handler=self.open,
+                summary="Subscribe and publish over a WebSocket.",
+                others={101: ("", "The connection is a WebSocket from here on.")},
+                errors=("upgrade_required",),
+            )
+        ]  # fmt: skip
+
+    def open(self, call: Call) -> Answer:
+        delivery = self._services.delivery
+        delivery.enter(call.key)
+        try:
+            Connection(self._services, call)
+        except BaseException:
+            delivery.leave(call.key)
+            raise
+        return PENDING
+
+
+class Connection:
+    """One WebSocket: its subscriptions, one for each topic, and its publishes on their way."""
+
+    __slots__ = (
+        "_advised_s",
+        "_delivery",
+        "_key",
+        "_pending",
+        "_services",
+        "_socket",
+        "_topics",
+        "sent_s",
+    )  # fmt: skip
+
+    # The protocol's own pings keep the connection alive.
+    heartbeat_s = 3600.0
+
+    def __init__(self, services: Services, call: Call) -> None:
+        self._services = services
+        self._delivery = services.delivery
+        self._key: Key | None = call.key
+        self._topics: dict[str, Subscription] = {}
+        self._pending = 0
+        self._advised_s = 0.0
+        self.sent_s = self._delivery.now_s
+        self._socket = WebSocket(call, self._received)
+        self._socket.on_close = self._closed
+        self._socket.on_writable = self._writable
+        self._socket.on_drain = self._drain
+
+    # -- commands ----------------------------------------------------------------------------
+
+    def _received(self, message: str | bytes) -> None:
+        request_id: RequestId = None
+        try:
+            if isinstance(message, bytes):
+                raise InvalidRequest("commands are JSON text messages, not binary")
+            text = message.encode()
+            head = head_of(text)
+            request_id = head.request_id
+            if head.op == "subscribe":
+                self._subscribe(decode_json(text, SUBSCRIBE))
+            elif head.op == "publish":
+                self._publish(text)
+            elif head.op == "unsubscribe":
+                self._unsubscribe(decode_json(text, UNSUBSCRIBE))
+            elif head.op == "ping":
+                self._send({"op": "pong"}, request_id)
+            else:
+                raise InvalidRequest(
+                    f"op is one of subscribe, unsubscribe, publish, ping; not {head.op!r:.100}"
+                )
+        except Poisoned as error:
+            self._send_error(self._services.failed(error), request_id)
+        except TopicsError as error:
+            self._send_error(error, request_id)
+
+    def _subscribe(self, body: Subscribe) -> None:
+        wanted = dict(body.topics or {})
+        if body.topic is not None:
+            wanted[body.topic] = WatchTopic(
+                from_seq=body.from_seq, tail=body.tail, epoch=body.epoch
+            )
+        if not wanted:
+            raise InvalidRequest("subscribe needs topic or topics")
+        self._authorize(READ, wanted)
+        maximum = self._services.config.options.max_watch_topics
+        check_topic_count(len(wanted.keys() | self._topics.keys()), maximum)
+        look = look_of(body, self._services)
+        places, told = {}, {}
+        for name, given in wanted.items():
+            state = self._services.engine.state(check_name(name), touch=False)
+            places[name] = place_of(given or WatchTopic(), state)
+            told[name] = watched(places[name][0], state)
+        self._send({"op": "subscribed", "topics": told}, body.request_id)
+        for name, place in places.items():
+            self._leave(name)
+            subscription = self._topics[name] = Subscription(look, tells_too_old=False)
+            subscription.add({name: place})
+            self._delivery.feeds.attach(subscription, self)
+
+    def _unsubscribe(self, body: Unsubscribe) -> None:
+        names = [*(body.topics or ()), *(() if body.topic is None else (body.topic,))]
+        if not names:
+            raise InvalidRequest("unsubscribe needs topic or topics")
+        for name in names:
+            self._leave(name)
+        answer: dict[str, Any] = {"op": "unsubscribed"}
+        answer |= {"topic": body.topic} if body.topics is None else {"topics": names}
+        self._send(answer, body.request_id)
+
+    def _leave(self, name: str) -> None:
+        subscription = self._topics.pop(name, None)
+        if subscription is not None:
+            self._delivery.feeds.detach(subscription)
+            subscription.end()
+
+    def _authorize(self, scopes: int, names: Sequence[str] | dict[str, Any]) -> None:
+        if self._key is not None:
+            self._key.require_scopes(scopes)
+            for name in names:
+                self._key.require_name(name)
+
+    # -- publishing --------------------------------------------------------------------------
+
+    def _publish(self, text: bytes) -> None:
+        began_s = perf_counter()
+        body = publish_of(text)
+        name = body.topic
+        self._authorize(WRITE, (name,))
+        services, key = self._services, self._key
+        request = decode_write(write_body(body), services.settings)
+        if request.config is not None and name not in services.engine.core.by_name:
+            self._authorize(ADMIN, ())
+            if key is not None:
+                key.require_config(request.config)
+        if self._pending >= PENDING_MAX:
+            raise Throttled(
+                f"{PENDING_MAX} publishes of this connection wait for their ack",
+                limit="max_pending", max=PENDING_MAX,
+            )  # fmt: skip
+        if key is not None:
+            key.enter(services.config.options.max_inflight_per_key)
+        if self._delivery.pressure.is_refusing and not request.disable_backpressure:
+            self._delivery.refuse("publish", name)
+        ticket = services.engine.submit_append(name, request)
+        done = partial(self._published, body.request_id, body.return_seqs, began_s)
+        self._pending += 1
+        if key is not None:
+            key.inflight += 1
+        if ticket.done:
+            done(ticket)
+        else:
+            ticket.callback = done
+            services.driver.flush_soon()
+
+    def _published(
+        self, request_id: RequestId, returns_seqs: bool, began_s: float, ticket: Ticket
+    ) -> None:
+        self._pending -= 1
+        if self._key is not None:
+            self._key.inflight -= 1
+        if ticket.error is not None:
+            self._send_error(ticket.error, request_id)
+            return
+        done: Appended = ticket.result
+        core = self._services.engine.core
+        log, topic = core.committer, core.by_name.get(done.topic)
+        is_durable = topic is not None and topic.config.durable
+        answer: dict[str, Any] = {
+            "op": "ack", "topic": done.topic, "first_seq": done.first_seq,
+            "last_seq": done.last_seq, "head_seq": done.head_seq, "count": done.count,
+            "created": done.created, "deduped": done.deduped, "epoch": str(done.epoch),
+        }  # fmt: skip
+        if returns_seqs:
+            answer["seqs"] = list(range(done.first_seq, done.last_seq + 1))
+        answer["performance"] = {
+            "server_total_ms": round((perf_counter() - began_s) * 1000, 3),
+            "wal_append_ms": round(log.write_s * 1000, 3),
+            # A topic that does not wait for the disk may share the sync of one that does.
+            "fsync_ms": round(log.sync_s * 1000, 3) if is_durable else 0.0,
+        }
+        self._send(answer, request_id)
+
+    # -- sending -----------------------------------------------------------------------------
+
+    def _send(self, frame: dict[str, Any], request_id: RequestId) -> None:
+        if request_id is not None:
+            frame = {"op": frame["op"], "request_id": request_id, **frame}
+        self._socket.send(_ENCODER.encode(frame))
+        self.sent_s = self._delivery.now_s
+
+    def _send_error(self, error: TopicsError, request_id: RequestId) -> None:
+        message = error.message
+        if error.status >= 500 and error.code == "internal":
+            LOG.error("a WebSocket command failed", exc_info=error)
+            message = "an internal error; the server's log has the details"
+        frame: dict[str, Any] = {"op": "error", "code": error.code, "message": message}
+        if error.detail and error.code != "internal":
+            frame["detail"] = msgspec.to_builtins(error.detail, enc_hook=repr)
+        self._send(frame, request_id)
+
+    # -- topics.engine.reading.watch.Sink --------------------------------------------------------
+
+    @property
+    def is_writable(self) -> bool:
+        if self._socket.is_writable:
+            return True
+        self._delivery.note_slow(self)
+        return False
+
+    def deliver(self, _cursor: Cursor, frames: Sequence[Frame]) -> int:
+        size = 0
+        for frame in frames:
+            if frame.text is None:
+                frame.text = _OPS[frame.event] + frame.body
+            self._socket.send(frame.text)
+            size += len(frame.text)
+        self.sent_s = self._delivery.now_s
+        return size
+
+    def paced(self, name: str, retry_after_ms: int) -> None:
+        now_s = self._delivery.now_s
+        if now_s - self._advised_s >= ADVICE_S and self._socket.is_writable:
+            self._advised_s = now_s
+            detail = {"retry_after_ms": retry_after_ms, "topics": [name]}
+            self._send_error(Throttled("paced under CPU pressure", **detail), None)
+
+    def fail(self, cursor: Cursor, error: Exception, *, is_final: bool) -> None:
+        LOG.error("topic %s can not be read", cursor.name, exc_info=error)
+        text = "the topic's stored records can not be read" + ("" if is_final else " now")
+        code = error.code if isinstance(error, TopicsError) else "internal"
+        self._send({"op": "error", "code": code, "message": text, "topic": cursor.name}, None)
+
+    # -- topics.server.loop.delivery.Outlet ------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return not self._socket.is_closed
+
+    def beat(self, wall_ms: int) -> None:
+        """Never: see `heartbeat_s`."""
+
+    def resume(self, *, is_degraded: bool) -> None:  # noqa: ARG002
+        for subscription in list(self._topics.values()):
+            self._delivery.feeds.resume(subscription)
+
+    def cut_off(self) -> None:
+        slow = Throttled("this connection was not read for too long; reconnect and subscribe again")
+        self._send_error(slow, None)
+        self._socket.close(TRY_AGAIN, "not read for too long")
+
+    # -- the socket ----------------------------------------------------------------------------
+
+    def _writable(self) -> None:
+        self._delivery.resumed(self)
+
+    def _drain(self) -> None:
+        self._send(
+            {"op": "error", "code": "shutting_down", "message": "the server is going away"}, None
+        )
+        self._socket.close(GOING_AWAY, "shutting down")
+
+    def _closed(self) -> None:
+        self._delivery.forget(self)
+        for name in list(self._topics):
+            self._leave(name)
+        self._delivery.leave(self._key)

@@ -1,0 +1,6 @@
+"""The event loop's side: what drives the engine, and who waits for it.
+
+One turn: what has arrived is submitted, one flush writes it, what is done is answered, then the
+feeds are served. `driver` owns the engine and its threads; `delivery` ticks; `parking` and
+`longpoll` hold those who wait.
+"""

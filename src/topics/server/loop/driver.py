@@ -1,0 +1,232 @@
+"""Drives one engine from one event loop: recovery, flushes, syncs that ended, maintenance, the end.
+
+The engine is touched by the loop's thread only. What every turn of the loop submitted is written
+as one group at the turn's end. A storage failure ends the process: `failed` then has the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+
+from topics.engine.engine import Engine
+from topics.engine.state.segments import ColdMiss
+from topics.errors import Closed, Poisoned, TopicsError
+from topics.server.http.turns import Tick
+
+LOG = logging.getLogger("topics.server")
+RECOVERY_SLICE_S = 0.01
+SLICE_S = 0.002
+SHARED_SLICE_S = 0.001
+IDLE_S = 0.01
+COLD_THREADS = 4
+NOTED_S = 1.0
+
+
+class Driver:
+    """`engine` is there once `is_ready`; `progress` goes from 0 to 1 until then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.engine: Engine
+        self.is_ready = False
+        self.progress = 0.0
+        self.failed: asyncio.Future[BaseException] = loop.create_future()
+        self.loop = loop
+        self._tick: Tick
+        self._steps: Generator[float, None, Engine] | None = None
+        self._ready: Callable[[Engine], None]
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._poll_is_due = False
+        self._flush_is_due = False
+        self._forward_is_due = False
+        # Whether anything was written since the last slice of maintenance.
+        self._is_busy = False
+        # When something was last said in the log that may happen many times a second.
+        self._noted_s: dict[str, float] = {}
+        self._cold = ThreadPoolExecutor(COLD_THREADS, "topics-cold")
+
+    def start(
+        self,
+        tick: Tick,
+        steps: Generator[float, None, Engine],
+        on_ready: Callable[[Engine], None],
+    ) -> None:
+        """Recovers in slices; `on_ready` is called when the engine can be used."""
+        self._tick = tick
+        self._steps = steps
+        self._ready = on_ready
+        self.loop.call_soon(self._recover)
+
+    def flush_soon(self) -> None:
+        """What was submitted is written at the end of this turn."""
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._tick.defer(self._flush)
+
+    def fetch(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
+        """Gets what a read missed from the cold store; `done` is called on the loop."""
+        segments = self.engine.core.segments
+        work = self.loop.run_in_executor(self._cold, segments.fetch, miss.ahead)
+
+        def arrived(work: asyncio.Future[list[object]]) -> None:
+            error = None if work.cancelled() else work.exception()
+            if error is not None:
+                # A store that is away is away for every read of it.
+                self._note("the cold store can not be read", error.__cause__ or error)
+            if error is None and not work.cancelled():
+                fetched = list(zip(miss.ahead, work.result(), strict=True))
+                # The first one last: it is needed next, and the cache may be small.
+                for block, columns in reversed(fetched):
+                    segments.admit(block, columns)  # type: ignore[arg-type]
+            done(error)
+
+        work.add_done_callback(arrived)  # type: ignore[arg-type]
+
+    def _note(self, what: str, error: BaseException) -> None:
+        """Says in the log what goes on and on, now and then."""
+        now_s = self.loop.time()
+        if now_s >= self._noted_s.get(what, -NOTED_S) + NOTED_S:
+            self._noted_s[what] = now_s
+            LOG.error("%s: %s", what, error)
+
+    def fail(self, error: BaseException) -> None:
+        """The engine can not go on. Its tickets have ended; the process has to."""
+        if not self.failed.done():
+            LOG.critical("storage failed, the server ends: %s", error)
+            self.failed.set_result(error)
+
+    def close(self) -> None:
+        """Makes everything durable and lets go of the directory."""
+        if self._timer is not None:
+            self._timer.cancel()
+        steps, self._steps = self._steps, None
+        if steps is not None:
+            steps.close()
+        if self.is_ready:
+            self.is_ready = False
+            self.engine.close()
+        self._cold.shutdown(wait=False, cancel_futures=True)
+
+    # -- recovery ----------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        steps = self._steps
+        if steps is None:
+            return
+        stop_s = self.loop.time() + RECOVERY_SLICE_S
+        try:
+            while self.loop.time() < stop_s:
+                self.progress = next(steps)
+        except StopIteration as opened:
+            self._steps = None
+            self._open(opened.value)
+        except Exception as error:
+            self._steps = None
+            if not self.failed.done():
+                self.failed.set_result(error)
+        else:
+            self.loop.call_soon(self._recover)
+
+    def _open(self, engine: Engine) -> None:
+        self.engine = engine
+        engine.on_durable(self._durable)
+        self.progress = 1.0
+        self.is_ready = True
+        self._ready(engine)
+        self._recover_rest()
+
+    def _recover_rest(self) -> None:
+        """Topics of class memory, one at a time, while requests are served."""
+        if not self.is_ready:
+            return
+        if self.engine.is_recovering:
+            try:
+                self.engine.recover_one()
+            except Exception as error:
+                # What is missing can not be told from what never was: the next start tries again.
+                self.fail(error)
+                return
+            self.loop.call_soon(self._recover_rest)
+            return
+        self.engine.finish_recovery()
+        self._maintain()
+
+    # -- the running engine ------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        self._is_busy = True
+        try:
+            self.engine.flush()
+        except Poisoned as error:
+            self.fail(error)
+        self._forward_soon()
+
+    def _forward_soon(self) -> None:
+        """Routers come after the answers, in a turn of their own."""
+        if self.is_ready and self.engine.core.routers.dirty and not self._forward_is_due:
+            self._forward_is_due = True
+            self.loop.call_soon(self._forward)
+
+    def _forward(self) -> None:
+        self._forward_is_due = False
+        if not self.is_ready:
+            return
+        try:
+            if self.engine.forward_now():
+                self._forward_soon()
+        except ColdMiss:
+            # Maintenance fetches it, beside the loop.
+            pass
+        except Poisoned as error:
+            self.fail(error)
+        except Exception as error:
+            LOG.error("forwarding failed and will be tried again", exc_info=error)
+
+    def _durable(self) -> None:
+        # From a sync thread. Several syncs before the loop comes round are one poll.
+        if not self._poll_is_due:
+            self._poll_is_due = True
+            try:
+                self.loop.call_soon_threadsafe(self._poll)
+            except RuntimeError:
+                # The loop has ended; closing the engine waits for the syncs itself.
+                pass
+
+    def _poll(self) -> None:
+        self._poll_is_due = False
+        if not self.is_ready:
+            return
+        try:
+            self.engine.poll()
+        except Poisoned as error:
+            self.fail(error)
+        self._forward_soon()
+
+    def _maintain(self) -> None:
+        if not self.is_ready:
+            return
+        more = False
+        try:
+            more = self.engine.maintain(SHARED_SLICE_S if self._is_busy else SLICE_S)
+        except Poisoned as error:
+            self.fail(error)
+        except Closed:
+            return
+        except TopicsError as error:
+            self._note("maintenance failed and will be tried again", error)
+        except Exception as error:
+            LOG.error("maintenance failed and will be tried again", exc_info=error)
+        poison = self.engine.core.committer.poison
+        if poison is not None:
+            self.fail(poison)
+        if not more:
+            self._timer = self.loop.call_later(IDLE_S, self._maintain)
+        elif self._is_busy or self.engine.core.is_waiting:
+            # Half of the time belongs to those who wait for an answer.
+            self._is_busy = False
+            self._timer = self.loop.call_later(SHARED_SLICE_S, self._maintain)
+        else:
+            self._timer = self.loop.call_soon(self._maintain)

@@ -1,0 +1,131 @@
+"""What the routes share: the running engine, who waits for it, and how calls end.
+
+The pieces are made here, each with what it needs of the others; routes get the whole. Nothing of
+it knows how a request is found or admitted: that is the application's, which stands above.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+
+from topics.clock import Clock, SystemClock
+from topics.engine.commit.committer import Committer
+from topics.engine.commit.ticket import Ticket
+from topics.engine.engine import Engine
+from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
+from topics.server.api.call import Call
+from topics.server.config import Config
+from topics.server.http.connections import HttpServer
+from topics.server.http.errors import response_to
+from topics.server.http.message import PENDING, Answer, Response
+from topics.server.http.turns import Tick
+from topics.server.loop.counts import Counts
+from topics.server.loop.delivery import Delivery
+from topics.server.loop.driver import Driver
+from topics.server.loop.longpoll import Waiters
+from topics.server.loop.parking import Parking
+
+LOG = logging.getLogger("topics.server")
+
+
+class Services:
+    """Serves a directory to routes. `start` begins recovery; `drain` and `close` end in order."""
+
+    def __init__(self, config: Config, *, clock: Clock | None = None) -> None:
+        self.config = config
+        self.settings = config.settings
+        self.clock = clock or SystemClock()
+        self.loop = asyncio.get_running_loop()
+        self.driver = Driver(self.loop)
+        self.waiters = Waiters()
+        self.counts = Counts()
+        self.delivery = Delivery(self.driver, self.clock, config.options)
+        self.counts.sse_connections = lambda: self.delivery.connections
+        self.parking = Parking(self.driver, self.delivery, self.go_on)
+        # Told of a topic that records were deleted from.
+        self.on_deleted: list[Callable[[str], None]] = []
+        self.tick: Tick
+        self.is_draining = False
+        self.started_s = self.clock.monotonic_s()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine. Handlers of routes that wait for recovery may rely on it."""
+        return self.driver.engine
+
+    @property
+    def uptime_ms(self) -> int:
+        return int((self.clock.monotonic_s() - self.started_s) * 1000)
+
+    # -- life --------------------------------------------------------------------------------
+
+    def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
+        self.tick = server.tick
+        self.counts.server = server
+        self.waiters.attach(server.tick)
+        self.delivery.attach(server.tick)
+        self.driver.start(server.tick, steps, self._opened)
+
+    def _opened(self, engine: Engine) -> None:
+        engine.core.published = self.waiters.published
+        self.delivery.opened(engine)
+        LOG.info("ready", extra={"topics": len(engine.core.by_name), "ms": self.uptime_ms})
+
+    def drain(self) -> None:
+        """Readiness is denied from now on, and nobody waits for records any more."""
+        self.is_draining = True
+        self.waiters.end_all()
+
+    def close(self) -> None:
+        self.delivery.close()
+        self.driver.close()
+
+    def unready(self) -> TopicsError:
+        """Why there is no engine now."""
+        if self.is_draining:
+            return Closed("the server is shutting down; try again")
+        progress = round(self.driver.progress, 3)
+        return NotReady(
+            f"the log is being recovered, {progress:.0%} done; try again soon",
+            replay_progress=progress,
+        )
+
+    # -- how calls end -------------------------------------------------------------------------
+
+    def go_on(self, call: Call, resume: Callable[[], Answer]) -> None:
+        """Goes on with a call that was put off; `resume` answers as its handler would have."""
+        try:
+            answer = resume()
+        except Poisoned as error:
+            call.fail(self.failed(error))
+        except Exception as error:
+            call.fail(error)
+        else:
+            if answer is not PENDING:
+                call.respond(answer)
+            else:
+                call.hold()
+
+    def finish(
+        self, call: Call, ticket: Ticket, answer: Callable[[Committer | None], Response]
+    ) -> Answer:
+        """Answers when the ticket has ended; `answer` gets the log if that was waited for."""
+        log = self.engine.core.committer
+
+        def ended(ticket: Ticket, log: Committer | None) -> Response:
+            return answer(log) if ticket.error is None else response_to(ticket.error)
+
+        if ticket.done:
+            return ended(ticket, None)
+        ticket.callback = lambda ticket: call.respond(ended(ticket, log))
+        self.driver.flush_soon()
+        return PENDING
+
+    def failed(self, error: Poisoned) -> OutcomeUnknown:
+        """Ends the server, which can not write any more; what its callers are told of it."""
+        self.driver.fail(error)
+        return OutcomeUnknown(
+            "storage failed, and the server ends to recover; retry when it is back"
+        )

@@ -1,0 +1,238 @@
+"""POST claim, ack, nack and extend: the life of a lease.
+
+The hot path: claims and acknowledgements of one turn of the loop are one pass and one frame of the
+log; what is answered are the bytes that were rendered when the jobs were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+import msgspec
+
+from topics.engine.commit.ticket import Ticket
+from topics.engine.queues.claims import check_node, claimant_of
+from topics.engine.queues.leases import Named, check_lease_ids
+from topics.engine.state.queue_values import Claimant, Extended, Nacked
+from topics.engine.state.topic import Topic
+from topics.errors import BatchTooLarge
+from topics.server.api.auth import READ, WRITE
+from topics.server.api.call import Call
+from topics.server.api.decoding import decode
+from topics.server.api.route import STORED, Route
+from topics.server.http.errors import BadRequest, response_to
+from topics.server.http.message import PENDING, Answer, Response
+from topics.server.loop.log_times import NOTHING, LogTimes
+from topics.server.loop.services import Services
+from topics.server.queues.claims import Claim, queue_of
+from topics.server.queues.desks import Desks
+from topics.server.queues.shapes import (
+    AckAnswer,
+    AckBody,
+    ClaimAnswer,
+    ClaimBody,
+    ExtendAnswer,
+    ExtendBody,
+    NackAnswer,
+    NackBody,
+)
+from topics.server.queues.turn import ClaimTurn
+from topics.types import U64_MAX
+
+_CLAIM = msgspec.json.Decoder(ClaimBody)
+_ACK = msgspec.json.Decoder(AckBody)
+_NACK = msgspec.json.Decoder(NackBody)
+_EXTEND = msgspec.json.Decoder(ExtendBody)
+
+_ERRORS = ("topic_not_found", "not_a_queue", "outcome_unknown", "disk_full")
+_SETTLED = b'%b%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f,%b}}'
+_EXTENDED = (
+    b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":{%b},"performance":'
+    b'{"server_total_ms":%.3f,%b}}'
+)
+
+# Makes the answer; told whether the log was waited for.
+_Answering = Callable[[Ticket, bool], Response]
+
+
+class QueueRoutes:
+    def __init__(self, services: Services, desks: Desks) -> None:
+        self._services = services
+        self._driver = services.driver
+        self._pressure = services.delivery.pressure
+        self._desks = desks
+        self._turn = ClaimTurn(desks)
+        self._times = LogTimes(services.driver)
+        self._max_claim = services.settings.max_claim
+        # One object, so that frames can tell that calls are answered in the same way.
+        self._together = self._acked_together
+
+    def routes(self) -> list[Route]:
+        path = "/v0/topics/:topic/"
+        return [
+            Route(
+                method="POST", path=path + "claim", handler=self.claim, scopes=READ | WRITE,
+                summary="Lease jobs of a queue to a worker.",
+                body=ClaimBody, needs_body=True, answers={200: ClaimAnswer},
+                errors=(*_ERRORS, *STORED),
+            ),
+            Route(
+                method="POST", path=path + "ack", handler=self.ack, scopes=WRITE,
+                summary="Complete jobs: they are deleted for good.",
+                body=AckBody, needs_body=True, answers={200: AckAnswer},
+                errors=(*_ERRORS, "batch_too_large"),
+            ),
+            Route(
+                method="POST", path=path + "nack", handler=self.nack, scopes=WRITE,
+                summary="Give jobs back, to be claimed again now or after a delay.",
+                body=NackBody, needs_body=True, answers={200: NackAnswer},
+                errors=(*_ERRORS, "batch_too_large"),
+            ),
+            Route(
+                method="POST", path=path + "extend", handler=self.extend, scopes=WRITE,
+                summary="Let leases end later: this long from now.",
+                body=ExtendBody, needs_body=True, answers={200: ExtendAnswer},
+                errors=(*_ERRORS, "batch_too_large"),
+            ),
+        ]  # fmt: skip
+
+    # -- claim ---------------------------------------------------------------------------------
+
+    def claim(self, call: Call, name: str) -> Answer:
+        body = decode(call, _CLAIM)
+        wanted, lease_ms, wait_ms = body.max, body.lease_ms, body.wait_ms
+        if wanted > U64_MAX or wait_ms > U64_MAX or (lease_ms or 0) > U64_MAX:
+            raise _out_of_range()
+        services = self._services
+        claimant = claimant_of(body.node, wanted, lease_ms, services.settings)
+        if self._pressure.is_parking:
+            if self._pressure.is_refusing:
+                services.delivery.refuse("claim", name)
+            resume = partial(self._claim, call, name, claimant, wait_ms)
+            return services.parking.park(call, name, "claim", resume, may_refuse=True)
+        return self._claim(call, name, claimant, wait_ms)
+
+    def _claim(self, call: Call, name: str, claimant: Claimant, wait_ms: int) -> Answer:
+        services = self._services
+        topic = self._driver.engine.core.by_name.get(name)
+        if topic is not None and topic.config.claim_jitter_ms and not services.is_draining:
+            topic = queue_of(services, name, claimant.node)
+            Claim(self._desks, call, topic, claimant, wait_ms).wait().kick()
+        else:
+            self._turn.add(name, (call, claimant, wait_ms))
+        return PENDING
+
+    # -- ack, nack, extend -----------------------------------------------------------------------
+
+    def ack(self, call: Call, name: str) -> Answer:
+        body = decode(call, _ACK)
+        self._check_named(body)
+        self._driver.engine.stage_ack(
+            name, body.node, body.seqs, body.lease_ids, call, self._together
+        )
+        self._driver.flush_soon()
+        return PENDING
+
+    def _acked_together(
+        self, topic: Topic, calls: list[tuple[Named, Call]], counts: tuple[int, int], waited: bool
+    ) -> None:
+        """Answers the acknowledgements of one frame."""
+        desk = self._desks.by_name.get(topic.name)
+        lead = b'{"topic":"%b","acked":' % topic.name.encode()
+        spent = self._times.of(topic.name) if waited else NOTHING
+        now_s = perf_counter()
+        for named, call in calls:
+            if desk is not None:
+                desk.note_settled(named.held)
+            skipped, took_ms = _seqs(named.skipped), (now_s - call.began_s) * 1000
+            call.respond_json(_SETTLED % (lead, len(named.held), skipped, *counts, took_ms, spent))
+
+    def nack(self, call: Call, name: str) -> Answer:
+        body = decode(call, _NACK)
+        self._check_named(body)
+        if body.delay_ms > U64_MAX:
+            raise _out_of_range()
+        ticket = self._driver.engine.submit_nack(
+            name, body.node, body.seqs, body.delay_ms, body.lease_ids
+        )
+
+        def answer(ticket: Ticket, waited: bool) -> Response:
+            done: Nacked = ticket.result
+            self._settled(name, body.seqs, done.skipped)
+            return Response(
+                _SETTLED
+                % (
+                    b'{"topic":"%b","nacked":' % name.encode(), done.nacked, _seqs(done.skipped),
+                    done.ready, done.in_flight, (perf_counter() - call.began_s) * 1000,
+                    self._times.of(name) if waited else NOTHING,
+                )
+            )  # fmt: skip
+
+        return self._ended(call, ticket, answer)
+
+    def extend(self, call: Call, name: str) -> Answer:
+        body = decode(call, _EXTEND)
+        self._check_named(body)
+        if body.lease_ms > U64_MAX:
+            raise _out_of_range()
+        ticket = self._driver.engine.submit_extend(
+            name, body.node, body.seqs, body.lease_ms, body.lease_ids
+        )
+
+        def answer(ticket: Ticket, waited: bool) -> Response:
+            done: Extended = ticket.result
+            desk = self._desks.by_name.get(name)
+            if desk is not None:
+                desk.note_extended()
+            deadlines = b",".join([b'"%d":%d' % pair for pair in done.deadlines.items()])
+            return Response(
+                _EXTENDED
+                % (
+                    name.encode(), done.extended, _seqs(done.skipped), deadlines,
+                    (perf_counter() - call.began_s) * 1000,
+                    self._times.of(name) if waited else NOTHING,
+                )
+            )  # fmt: skip
+
+        return self._ended(call, ticket, answer)
+
+    def _check_named(self, body: AckBody) -> None:
+        check_node(body.node, self._services.settings)
+        if len(body.seqs) > self._max_claim:
+            raise BatchTooLarge(
+                f"{len(body.seqs)} seqs; at most {self._max_claim} in one call",
+                limit="max_claim", max=self._max_claim,
+            )  # fmt: skip
+        if max(body.seqs) > U64_MAX:
+            raise _out_of_range()
+        if body.lease_ids is not None:
+            check_lease_ids(body.seqs, body.lease_ids)
+
+    def _ended(self, call: Call, ticket: Ticket, answer: _Answering) -> Answer:
+        if ticket.done:
+            return response_to(ticket.error) if ticket.error is not None else answer(ticket, False)
+        ticket.callback = partial(_respond, call, answer)
+        self._driver.flush_soon()
+        return PENDING
+
+    def _settled(self, name: str, seqs: list[int], skipped: list[int]) -> None:
+        desk = self._desks.by_name.get(name)
+        if desk is not None:
+            left = set(skipped)
+            desk.note_settled(seq for seq in seqs if seq not in left)
+
+
+def _respond(call: Call, answer: _Answering, ticket: Ticket) -> None:
+    call.respond(response_to(ticket.error) if ticket.error is not None else answer(ticket, True))
+
+
+def _out_of_range() -> BadRequest:
+    return BadRequest("numbers must be from 0 to 2^64 - 1")
+
+
+def _seqs(seqs: list[int]) -> bytes:
+    if not seqs:
+        return b"[]"
+    return b"[%b]" % ",".join(map(str, seqs)).encode()

@@ -1,0 +1,4 @@
+"""What is asked and answered once: topics, records, diffs, ranges, cursors, routers, metrics.
+
+Each module is one piece of the surface, with its rows of the route table.
+"""

@@ -1,0 +1,150 @@
+"""POST …/range: all of a range of seqs, as JSON or Arrow. GET …/seq-at: the seq of a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter
+
+import msgspec
+
+from topics.engine.reading.ranges import RangePage
+from topics.engine.state.segments import ColdMiss
+from topics.server.api.auth import READ
+from topics.server.api.call import Call
+from topics.server.api.decoding import Query, decode, parse_epoch
+from topics.server.api.fields import U64_SCHEMA
+from topics.server.api.route import STORED, Parameter, Route
+from topics.server.api.shapes import RangeAnswer, RangeBody, SeqAt
+from topics.server.http.errors import BadRequest
+from topics.server.http.message import PENDING, Answer, Response
+from topics.server.loop.services import Services
+from topics.server.routes import arrow
+from topics.types import I64_MAX
+
+_RANGE = msgspec.json.Decoder(RangeBody)
+_ENCODER = msgspec.json.Encoder()
+_PAGE = (
+    b'{"topic":"%b","records":%b,"gaps":%b,"next_from_seq":%d,"complete":%b,"epoch":"%d",'
+    b'"performance":{"server_total_ms":%.3f,"records_scanned":%d}}'
+)
+_FALSE_TRUE = (b"false", b"true")
+
+
+class RangeRoutes:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def routes(self) -> list[Route]:
+        ts = Parameter("ts", U64_SCHEMA, "Milliseconds since 1970.", is_required=True)
+        return [
+            Route(
+                method="POST", path="/v0/topics/:topic/range", handler=self.range, scopes=READ,
+                summary="Read everything of (from_seq, to_seq]: records and gaps in order.",
+                body=RangeBody, answers={200: RangeAnswer},
+                others={200: (arrow.CONTENT_TYPE, "Done.")},
+                errors=("topic_not_found", *STORED),
+            ),
+            Route(
+                method="GET", path="/v0/topics/:topic/seq-at", handler=self.seq_at, scopes=READ,
+                summary="The first live record at or after a time; null past the head.",
+                parameters=(ts,), answers={200: SeqAt},
+                errors=("topic_not_found", *STORED),
+            ),
+        ]  # fmt: skip
+
+    def range(self, call: Call, name: str) -> Answer:
+        body = decode(call, _RANGE)
+        epoch = parse_epoch(body.epoch)
+        delivery, engine = self._services.delivery, self._services.engine
+        if delivery.pressure.is_refusing:
+            delivery.refuse("read", name)
+        is_arrow = body.format == "arrow"
+        if is_arrow and max(body.from_seq, body.to_seq or 0) >= I64_MAX:
+            raise BadRequest("seqs of the arrow format are below 2^63 - 1")
+
+        def read() -> Answer:
+            page = engine.range_now(
+                name, from_seq=body.from_seq, to_seq=body.to_seq, epoch=epoch,
+                records_max=body.max_records, bytes_max=body.max_bytes,
+            )  # fmt: skip
+            return self._encode(call, page) if is_arrow else render(call, page)
+
+        return Fetching(self._services, call, read).start()
+
+    def _encode(self, call: Call, page: RangePage) -> Answer:
+        """Arrow is made in a thread: it costs as much as parsing every record."""
+
+        def encoded(work: asyncio.Future[bytes]) -> None:
+            if work.cancelled():
+                return
+            error = work.exception()
+            if error is not None:
+                call.fail(error)
+            else:
+                call.respond(Response(work.result(), 200, arrow.CONTENT_TYPE))
+
+        self._services.loop.run_in_executor(None, arrow.encode, page).add_done_callback(encoded)
+        return PENDING
+
+    def seq_at(self, call: Call, name: str) -> Answer:
+        ts = Query(call.query).number("ts")
+        if ts is None:
+            raise BadRequest("ts is needed: milliseconds since 1970", parameter="ts")
+        engine = self._services.engine
+        seq, at = engine.seq_at(name, ts) or (None, None)
+        return call.answer(
+            SeqAt(
+                topic=name, seq=seq, ts=at, epoch=str(engine.core.by_name[name].epoch),
+                performance=call.performance(),
+            )
+        )  # fmt: skip
+
+
+def render(call: Call, page: RangePage) -> Response:
+    return Response(
+        _PAGE
+        % (
+            page.topic.encode(), page.records_json, _ENCODER.encode(page.gaps),
+            page.next_from_seq, _FALSE_TRUE[page.complete], page.epoch,
+            (perf_counter() - call.began_s) * 1000, page.records_scanned,
+        )
+    )  # fmt: skip
+
+
+class Fetching:
+    """A read that is repeated until the cold store has given all of it, or its client has gone."""
+
+    __slots__ = ("_call", "_is_gone", "_read", "_services")
+
+    def __init__(self, services: Services, call: Call, read: Callable[[], Answer]) -> None:
+        self._services = services
+        self._call = call
+        self._read = read
+        self._is_gone = False
+
+    def start(self) -> Answer:
+        try:
+            return self._read()
+        except ColdMiss as miss:
+            self._call.on_abandoned = self._abandon
+            self._services.driver.fetch(miss, self._fetched)
+            return PENDING
+
+    def _fetched(self, error: BaseException | None) -> None:
+        if self._is_gone:
+            return
+        try:
+            if error is not None:
+                raise error
+            answer = self._read()
+        except ColdMiss as miss:
+            self._services.driver.fetch(miss, self._fetched)
+        except Exception as failed:
+            self._call.fail(failed)
+        else:
+            if isinstance(answer, Response):
+                self._call.respond(answer)
+
+    def _abandon(self) -> None:
+        self._is_gone = True

@@ -1,0 +1,111 @@
+"""PUT, GET and DELETE of one topic."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from topics.engine.commit.committer import Committer
+from topics.engine.reading import priority
+from topics.server.api.auth import ADMIN, DELETE, READ
+from topics.server.api.call import Call
+from topics.server.api.decoding import Query, decode
+from topics.server.api.route import Parameter, Route
+from topics.server.api.shapes import TopicDeleted, TopicPut, TopicStateBody
+from topics.server.http.errors import Forbidden
+from topics.server.http.message import Answer, Response
+from topics.server.loop.services import Services
+from topics.server.routes.cursors import entry_of
+from topics.types import ConfigInput
+
+_CONFIG = msgspec.json.Decoder(ConfigInput)
+
+
+class TopicRoutes:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def routes(self) -> list[Route]:
+        path = "/v0/topics/:topic"
+        touch = Parameter(
+            "touch", {"type": "boolean", "default": True}, "False leaves the recency clock alone."
+        )
+        if_empty = Parameter(
+            "if_empty", {"type": "boolean", "default": False}, "Delete only without records."
+        )
+        return [
+            Route(
+                method="PUT", path=path, handler=self.put, scopes=ADMIN,
+                summary="Create a topic, or replace its config.",
+                body=ConfigInput, answers={200: TopicPut, 201: TopicPut},
+                errors=("topic_exists_incompatible", "outcome_unknown", "disk_full"),
+            ),
+            Route(
+                method="GET", path=path, handler=self.state, scopes=READ,
+                summary="The state of a topic: head, floor, counts, config.",
+                parameters=(touch,), answers={200: TopicStateBody}, errors=("topic_not_found",),
+            ),
+            Route(
+                method="DELETE", path=path, handler=self.delete, scopes=DELETE,
+                summary="Remove a topic, its records and its routers for good.",
+                parameters=(if_empty,), answers={200: TopicDeleted},
+                errors=("topic_not_empty", "outcome_unknown", "disk_full"),
+            ),
+        ]  # fmt: skip
+
+    def put(self, call: Call, name: str) -> Answer:
+        given = decode(call, _CONFIG)
+        if call.key is not None:
+            call.key.require_config(given)
+        topic, created, ticket = self._services.engine.submit_put(name, given)
+
+        def answer(log: Committer | None) -> Response:
+            body = TopicPut(
+                topic=name, created=created, config=topic.config,
+                performance=call.performance(log, is_durable=topic.config.durable),
+            )  # fmt: skip
+            return call.answer(body, 201 if created else 200)
+
+        return self._services.finish(call, ticket, answer)
+
+    def state(self, call: Call, name: str) -> Answer:
+        touch = Query(call.query).flag("touch", default=True)
+        state = self._services.engine.state(name, touch=touch)
+        queue, now_ms = state.queue, self._services.clock.wall_ms()
+        return call.answer(
+            TopicStateBody(
+                topic=name, type=state.config.type, epoch=str(state.epoch),
+                head_seq=state.head_seq, earliest_seq=state.earliest_seq,
+                next_seq=state.next_seq, count=state.count, bytes=state.bytes,
+                config=state.config, queue=UNSET if queue is None else queue,
+                effective_priority=priority.effective(
+                    state.config, consumed_ms=state.last_read_ts, now_ms=now_ms
+                ),
+                last_write_ts=state.last_write_ts, last_read_ts=state.last_read_ts,
+                cursors=[entry_of(cursor) for cursor in state.cursors],
+                performance=call.performance(),
+            )
+        )  # fmt: skip
+
+    def delete(self, call: Call, name: str) -> Answer:
+        if_empty = Query(call.query).flag("if_empty", default=False)
+        topic = self._services.engine.core.by_name.get(name)
+        routers = self._services.engine.core.routers
+        removed = [] if topic is None else [router.name for router in routers.touching(topic)]
+        if call.key is not None and not all(map(call.key.may_name, removed)):
+            # What goes along with the topic, the key must be able to delete by itself.
+            raise Forbidden(
+                f"routers lead to or from {name!r} that this API key may not touch; nothing was "
+                "deleted", name=name,
+            )  # fmt: skip
+        deleted, ticket = self._services.engine.submit_drop(name, if_empty=if_empty)
+
+        def answer(log: Committer | None) -> Response:
+            is_durable = topic is not None and topic.config.durable
+            body = TopicDeleted(
+                topic=name, deleted=deleted, routers_removed=removed,
+                performance=call.performance(log, is_durable=is_durable),
+            )  # fmt: skip
+            return call.answer(body)
+
+        return self._services.finish(call, ticket, answer)

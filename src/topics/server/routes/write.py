@@ -1,0 +1,156 @@
+"""POST /v0/topics/:topic: the write. Everything that arrives in one turn of the loop is one group.
+
+The hot path: decode, submit, and when the ticket ends, one formatting of the answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter
+
+from topics.consecutive import consecutive
+from topics.engine.commit.ticket import Ticket
+from topics.engine.state.topic import Topic
+from topics.engine.state.write_request import Request, decode_write
+from topics.errors import InvalidRequest
+from topics.server.api.auth import ADMIN, WRITE
+from topics.server.api.call import Call
+from topics.server.api.decoding import Query, check_content_type
+from topics.server.api.route import Parameter, Route
+from topics.server.api.shapes import WriteBody, Written
+from topics.server.http.errors import response_to
+from topics.server.http.message import PENDING, Answer, Response
+from topics.server.loop.log_times import LogTimes
+from topics.server.loop.services import Services
+from topics.types import Appended, ConfigInput
+
+_MANY = (
+    b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
+    b'"deduped":%b,"performance":{"server_total_ms":%.3f,%b}}'
+)
+_SEQS = b'"seqs":[%b],'
+# A single record, which is most of them.
+_TOGETHER = (
+    b'%b%b,"last_seq":%b,"seqs":[%b],"head_seq":%b,"count":1,"created":false,"deduped":false,'
+    b'"performance":{"server_total_ms":%.3f,%b%b}}'
+)
+_FALSE_TRUE = (b"false", b"true")
+
+
+class WriteRoute:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._driver = services.driver
+        self._settings = services.settings
+        self._times = LogTimes(services.driver)
+        self._pressure = services.delivery.pressure
+        # One object, so that frames can tell that writes are answered in the same way.
+        self._together = self._answer_together
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="POST", path="/v0/topics/:topic", handler=self.write, scopes=WRITE,
+                summary="Append records; the topic is created when it is missing and may be.",
+                body=WriteBody, needs_body=True, answers={200: Written, 201: Written},
+                parameters=(
+                    Parameter("return_seqs", {"type": "boolean", "default": True},
+                              "False leaves `seqs` out of the answer."),
+                    Parameter("Idempotency-Key",
+                              {"type": "string", "minLength": 1, "maxLength": 256},
+                              "As `idempotency_key` in the body, which wins.", "header"),
+                ),
+                errors=("batch_too_large", "record_too_large", "topic_not_found", "topic_full",
+                        "outcome_unknown", "disk_full"),
+            )
+        ]  # fmt: skip
+
+    def write(self, call: Call, name: str) -> Answer:
+        if not call.body:
+            raise InvalidRequest("a write needs a body with records")
+        head = call.head
+        if not head.is_json:
+            check_content_type(call)
+        body = decode_write(call.body, self._settings)
+        if b"idempotency-key" in head.headers:
+            key = _key_of(
+                head.headers[b"idempotency-key"], self._settings.max_idempotency_key_chars
+            )
+            if body.idempotency_key is None:
+                body.idempotency_key = key
+        returns_seqs = True
+        if head.query:
+            returns_seqs = Query(head.query).flag("return_seqs", default=True)
+        if body.config is not None:
+            self._check_config(call, name, body.config)
+        if self._pressure.is_parking:
+            may_refuse = not body.disable_backpressure
+            if may_refuse and self._pressure.is_refusing:
+                self._services.delivery.refuse("write", name)
+            resume = partial(self._submit, call, name, body, returns_seqs)
+            return self._services.parking.park(call, name, "write", resume, may_refuse=may_refuse)
+        return self._submit(call, name, body, returns_seqs)
+
+    def _check_config(self, call: Call, name: str, config: ConfigInput) -> None:
+        if call.key is not None and name not in self._driver.engine.core.by_name:
+            call.require(ADMIN)
+            call.key.require_config(config)
+
+    def _submit(self, call: Call, name: str, body: Request, returns_seqs: bool) -> Answer:
+        driver = self._driver
+        if returns_seqs and driver.engine.submit_single(name, body, call, self._together):
+            driver.flush_soon()
+            return PENDING
+        ticket = driver.engine.submit_append(name, body)
+        if ticket.done:
+            return self._answer(call, returns_seqs, ticket)
+        ticket.context = call, returns_seqs
+        ticket.callback = self._written
+        driver.flush_soon()
+        return PENDING
+
+    def _answer_together(self, topic: Topic, first: int, calls: list[Call]) -> None:
+        """Answers the single writes of one frame."""
+        lead = b'{"topic":"%b","first_seq":' % topic.name.encode()
+        spent = self._times.of(topic.name)
+        now_s = perf_counter()
+        for seq, call in enumerate(calls, first):
+            told = b"%d" % seq
+            waited = b',"throttle_wait_ms":%.3f' % call.parked_ms if call.parked_ms else b""
+            took_ms = (now_s - call.began_s) * 1000
+            body = _TOGETHER % (lead, told, told, told, told, took_ms, spent, waited)
+            call.respond_json(body)
+
+    def _written(self, ticket: Ticket) -> None:
+        call, returns_seqs = ticket.context
+        call.respond(self._answer(call, returns_seqs, ticket))
+
+    def _answer(self, call: Call, returns_seqs: bool, ticket: Ticket) -> Response:
+        if ticket.error is not None:
+            return response_to(ticket.error)
+        done: Appended = ticket.result
+        first, count = done.first_seq, done.count
+        status = 201 if done.created else 200
+        spent = self._times.of(done.topic)
+        if call.parked_ms:
+            spent += b',"throttle_wait_ms":%.3f' % call.parked_ms
+        took_ms = (perf_counter() - call.began_s) * 1000
+        seqs = b""
+        if returns_seqs:
+            seqs = _SEQS % consecutive(first, count, b",")
+        body = _MANY % (
+            done.topic.encode(), first, done.last_seq, seqs, done.head_seq, count,
+            _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped], took_ms, spent,
+        )  # fmt: skip
+        return Response(body, status)
+
+
+def _key_of(header: bytes, chars_max: int) -> str:
+    try:
+        key = header.decode()
+    except UnicodeDecodeError:
+        # What HTTP itself takes a header for. Any name of a write will do.
+        key = header.decode("latin-1")
+    if not 1 <= len(key) <= chars_max:
+        raise InvalidRequest(f"Idempotency-Key must have 1 to {chars_max} characters")
+    return key

@@ -1,0 +1,296 @@
+"""Planted bugs: one textual change of the product each, of the kind that storage engines have had.
+
+`python -m tests.crash.harness.mutants` lists them. A change whose text is no longer found is an
+error: the product moved on and the bug has to be planted anew.
+"""
+
+from __future__ import annotations
+
+from tests.crash.harness.history_mutants import HISTORY_MUTANTS
+from tests.crash.harness.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "acknowledge before the sync", "engine/commit/committer.py",
+        "                if op.gated:\n                    lane.waiting.append((end, op))",
+        "                if op.gated:\n                    op.topic.gated -= not op.aside\n"
+        "                    self._apply(op)\n                elif op.gated:\n"
+        "                    lane.waiting.append((end, op))",
+    ),
+    Mutant(
+        "MARKS entered before the sync", "storage/wal.py",
+        "            for wal_file in files:\n                wal_file.file.sync()\n"
+        "            self.marks.enter(self.index, upto, lsn)\n",
+        "            self.marks.enter(self.index, upto, lsn)\n"
+        "            for wal_file in files:\n                wal_file.file.sync()\n",
+    ),
+    Mutant(
+        "log file without a directory sync", "storage/wal.py",
+        "            self.fs.sync_dir(self.directory)\n", "",
+    ),
+    Mutant(
+        "data directory without a directory sync", "storage/fs.py",
+        "        fs.sync_dir(parent)\n", "        pass\n",
+    ),
+    Mutant(
+        "log trimmed one file too far", "engine/upkeep/trimming.py",
+        "number < older.positions[shard]", "number <= newest.positions[shard]",
+        is_quick=False, first="checkpoints",
+    ),
+    Mutant(
+        "log trimmed as if one snapshot were enough", "engine/upkeep/trimming.py",
+        "number < older.positions[shard]", "number < newest.positions[shard]",
+        is_quick=False, first="checkpoints",
+    ),
+    Mutant(
+        "hot segment unlinked before its cold table stands", "engine/upkeep/relocation.py",
+        "    cold.write(data.fs, data.segments, held.info, flags, spans)\n",
+        "    data.fs.unlink(path)\n    data.fs.sync_dir(data.segments)\n"
+        "    cold.write(data.fs, data.segments, held.info, flags, spans)\n"
+        "    data.fs.open(path, create=True).close()\n",
+        is_quick=False, first="relocation",
+    ),
+    Mutant(
+        "tombstone dropped", "engine/reading/tombstones.py",
+        "if from_seq + 1 < topic.evict_floor:", "if from_seq + 2 < topic.evict_floor:",
+        first="caps",
+    ),
+    Mutant(
+        "delete not logged", "engine/ops/deletes.py",
+        'if self.topic.durability == "ephemeral" or', 'if self.topic.durability != "memory" or',
+    ),
+    Mutant(
+        "delete acknowledged before it is durable", "engine/ops/deletes.py",
+        'frames.DELETE, topic.durability != "memory", ticket', "frames.DELETE, False, ticket",
+        first="delete_before_seal",
+    ),
+    Mutant(
+        "floor goes back in recovery", "engine/recovery/replay.py",
+        "            retention.evict(topic, load)\n", "            pass\n",
+        first="caps",
+    ),
+    Mutant(
+        "seqs used again after a crash", "engine/recovery/recovery.py",
+        "            self._hole(topic, topic.ceiling_seq, CRASH)\n", "            pass\n",
+    ),
+    Mutant(
+        "crash hole not logged", "engine/recovery/recovery.py",
+        "frames.HOLE, nothing, gated=False, first=first, floor=last, flags=state)",
+        "frames.HOLE, nothing, gated=False, first=first, floor=0, flags=state)",
+    ),
+    Mutant(
+        "ceiling not written", "engine/ops/ceilings.py",
+        "    core.committer.stage_aside(Op(topic, frames.CEILING, apply, gated=True, undo=undo, "
+        "first=seq))",
+        "    apply()",
+    ),
+    Mutant(
+        "snapshot not synced", "storage/snapshot.py",
+        "        self._file.sync()\n        self._file.close()", "        self._file.close()",
+    ),
+    Mutant(
+        "segment not synced", "storage/segment.py",
+        "        self._file.sync()\n        self._file.close()", "        self._file.close()",
+        is_quick=False, first="checkpoints",
+    ),
+    Mutant(
+        "failed sync tried again", "storage/wal.py",
+        "            for wal_file in files:\n                wal_file.file.sync()\n",
+        "            for wal_file in files:\n                try:\n"
+        "                    wal_file.file.sync()\n                except OSError:\n"
+        "                    wal_file.file.sync()\n",
+    ),
+    Mutant(
+        "delete flags not written before the log is trimmed", "engine/upkeep/checkpoint.py",
+        "        yield from write_flags(core, segment)\n", "        yield\n",
+        is_quick=False, first="delete_after_seal",
+    ),
+    Mutant(
+        "idempotency key not replayed", "engine/recovery/replay.py",
+        "        if key and not int(row[\"flags\"]) & columns_codec.MOVED:\n",
+        "        if key and False:\n",
+    ),
+    Mutant(
+        "epoch given twice", "engine/recovery/recovery.py",
+        "        self.core.next_epoch += 1\n", "",
+    ),
+    Mutant(
+        "unsynced end not copied", "engine/recovery/recovery.py",
+        "        for tail in self._unsynced():\n            groups = tail.groups\n",
+        "        for tail in self._unsynced()[:0]:\n            groups = tail.groups\n",
+    ),
+    Mutant(
+        "mark ahead of the sync", "storage/wal.py",
+        "            synced_upto=self.synced.offset,\n",
+        "            synced_upto=self.offset + 512,\n",
+        is_quick=False, first="restarts",
+    ),
+    Mutant(
+        "drop acknowledged before it is durable", "engine/ops/catalog.py",
+        "Op(topic, frames.DROP, end, gated=True, ticket=ticket, undo=end)",
+        "Op(topic, frames.DROP, end, gated=False, ticket=ticket, undo=end)",
+        is_quick=False, first="drop_and_recreate",
+    ),
+    Mutant(
+        "config not replayed", "engine/recovery/replay_frames.py",
+        "    topic.config, topic.config_version = frame.config, frame.version\n", "",
+        is_quick=False, first="configure",
+    ),
+    Mutant(
+        "promotion without what was removed meanwhile", "engine/ops/promotion.py",
+        "*(self._amendments() if is_last else ())]:", "]:",
+        is_quick=False, first="sliced_promotion",
+    ),
+    Mutant(
+        "caps of an ephemeral time replayed", "engine/recovery/replay_frames.py",
+        "    if was_resident and topic.durability == \"ephemeral\":\n", "    if False:\n",
+        is_quick=False, first="promotion",
+    ),
+    Mutant(
+        "rows from before a promotion believed", "engine/recovery/inventory.py",
+        "    is_own = held.number >= topic.segments_from\n", "    is_own = True\n",
+        is_quick=False, first="promotion",
+    ),
+    Mutant(
+        "segment removed while the older snapshot needs it", "engine/upkeep/trimming.py",
+        "        if number not in needed and number in core.segments.garbage:",
+        "        if number in core.segments.garbage:",
+        is_quick=False, first="drop_and_recreate",
+    ),
+    Mutant(
+        "keys of unfinished writes in the snapshot", "engine/state/idempotency.py",
+        "                    if first + count - 1 <= head:\n", "                    if first:\n",
+        is_quick=False, first="sliced_checkpoint",
+    ),
+    Mutant(
+        "segment forgets deletes made before it was written", "engine/upkeep/checkpoint.py",
+        "first=first, dead=dead)", "first=first, dead=None)",
+        is_quick=False, first="overtaken",
+    ),
+    Mutant(
+        "claim handed out before it is durable", "engine/ops/lease_frames.py",
+        "frames.LEASE, answer, gated=True,", "frames.LEASE, answer, gated=False,",
+        area="queue",
+    ),
+    Mutant(
+        "dead letter seen before it is durable", "engine/queues/dead_letters.py",
+        "        self.gated = True\n", "        self.gated = False\n",
+        area="queue",
+    ),
+    Mutant(
+        "dead letter not ended where it came from", "engine/queues/origins.py",
+        "            if left:\n", "            if left and False:\n",
+        area="queue",
+    ),
+    Mutant(
+        "lease survives its job", "engine/ops/deletes.py",
+        "            if topic.queue is not None:\n",
+        "            if topic.queue is not None and False:\n",
+        area="queue",
+    ),
+    Mutant(
+        "acknowledgement answered before it is durable", "engine/queues/leases.py",
+        'super().__init__(topic, frames.DELETE, topic.durability == "fsync", None)',
+        "super().__init__(topic, frames.DELETE, False, None)",
+        area="queue",
+    ),
+    Mutant(
+        "job handed out beside its holder", "engine/state/queue.py",
+        "        while moments and moments[0] <= now_ms:\n",
+        "        while moments and moments[0] <= now_ms + 1:\n",
+        area="queue",
+    ),
+    Mutant(
+        "waiting measured by the wall clock", "engine/commit/core.py",
+        "        return round(self.clock.monotonic_s() * 1000)\n",
+        "        return self.clock.wall_ms()\n",
+        area="queue",
+    ),
+    Mutant(
+        "snapshot without leases", "engine/upkeep/checkpoint.py",
+        "    record.leases = lease_frames.kept(core, topic)\n", "",
+        area="queue",
+    ),
+    Mutant(
+        "claim cursor forgotten", "engine/ops/lease_frames.py",
+        "min(max(queue.cursor, frame.cursor), topic.head + 1)", "queue.cursor",
+        is_quick=False, area="queue",
+    ),
+    Mutant(
+        "deliveries forgotten", "engine/ops/lease_frames.py",
+        "            if counts and counts[index] != 1:\n", "            if counts and False:\n",
+        is_quick=False, area="queue",
+    ),
+    Mutant(
+        "leases that became durable not written down", "engine/ops/catalog.py",
+        "        lease_frames.stage_whole(core, topic)\n", "        pass\n",
+        is_quick=False, area="queue",
+    ),
+    Mutant(
+        "forwarded before the source is durable", "engine/routing/forwarding.py",
+        '    if topic.config.durability in ("fsync", "ephemeral"):\n        return topic.head\n',
+        "    return topic.head\n",
+        area="router", first="appends",
+    ),
+    Mutant(
+        "copy seen before it is durable", "engine/routing/forwarding.py",
+        "            self.assign(found.count, found.size)\n",
+        "            self.assign(found.count, found.size)\n            self.gated = False\n",
+        area="router", first="appends",
+    ),
+    Mutant(
+        "loss of the source passed over", "engine/routing/planning.py",
+        "        if state != DELETED:\n", "        if False:\n",
+        area="router", first="appends",
+    ),
+    Mutant(
+        "router's place not replayed", "engine/recovery/rederive.py",
+        "        known.place = place\n", "        pass\n",
+        area="router", first="appends",
+    ),
+    Mutant(
+        "snapshot without routers", "engine/upkeep/checkpoint.py",
+        "[encode(router.frame()) for router in core.routers.kept_for(topic)]", "[]",
+        is_quick=False, area="router", first="checkpoints",
+    ),
+    Mutant(
+        "copies made again under other seqs", "engine/recovery/rederive.py",
+        "        low += max(dest.head + 1 - first, 0)\n", "",
+        is_quick=False, area="router", first="checkpoints",
+    ),
+    Mutant(
+        "only the end of a map looked for", "engine/recovery/rederive.py",
+        "        while state == LIVE and low <= high:\n",
+        "        low = runs[-1][2]\n        while state == LIVE and low <= high:\n",
+        area="chain",
+    ),
+    Mutant(
+        "frames of a topic lost with its name", "engine/recovery/replay.py",
+        "            self.succeeded.add(min(other.id, topic.id))\n",
+        "            core.leave(min(other, topic, key=lambda each: each.id))\n",
+        area="chain",
+    ),
+    Mutant(
+        "copies left to what a checkpoint passes over", "engine/routing/forwarding.py",
+        " or core.is_sealing or", " or", is_quick=False, area="chain",
+    ),
+    Mutant(
+        "router that was moved is back", "engine/recovery/rederive.py",
+        "in sorted(routers.recovered.items())}",
+        "in sorted(routers.recovered.items()) if frame.id not in routers.ended}",
+        is_quick=False, area="chain",
+    ),
+    Mutant(
+        "changed router waits for ever", "engine/routing/planning.py",
+        "    if stamp is None or router.ahead.cursor >= router.known_upto:\n        return True\n",
+        "    if stamp is None or router.ahead.cursor >= router.known_upto:\n"
+        "        return router.ahead.cursor >= router.known_upto\n",
+        area="chain",
+    ),
+    *HISTORY_MUTANTS,
+)  # fmt: skip
+
+
+if __name__ == "__main__":
+    for each in MUTANTS:
+        print(f"{each.name}: {each.file}")
