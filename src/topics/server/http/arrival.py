@@ -16,13 +16,11 @@ from topics.server.http import general_head
 from topics.server.http.errors import RequestTimeout, refusal_of
 from topics.server.http.gathered_body import is_gzip
 from topics.server.http.intake import Intake
-from topics.server.http.known_heads import BODY, HEAD, IDLE, Repeated
+from topics.server.http.known_heads import BODY, HEAD, IDLE, HeadsHub, Repeated
 from topics.server.http.message import Head, Request
 
 if TYPE_CHECKING:
     from httptools import HttpRequestParser
-
-    from topics.server.http.connections import HttpServer
 
 # What is parsed in one go where requests are expected: some dozens of the smallest ones.
 PIECE_BYTES = 4 * 1024
@@ -41,7 +39,7 @@ class Arrival(Repeated):
         "_extra", "_intake", "_is_judged", "_is_wanted", "_judged", "_moved_at", "_parser",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HeadsHub) -> None:
         super().__init__(server)
         self._parser: HttpRequestParser | None = None
         # Made when a read is larger than a piece.

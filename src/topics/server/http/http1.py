@@ -12,7 +12,7 @@ What has been read before takes a shorter way (see repeated).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from httptools import (
     HttpParserCallbackError,
@@ -31,11 +31,9 @@ from topics.server.http.errors import (
     refusal_of,
 )
 from topics.server.http.gathered_body import Parts
-from topics.server.http.known_heads import BODY, HEAD, IDLE
+from topics.server.http.hub import Connection
+from topics.server.http.known_heads import BODY, HEAD, IDLE, HeadsHub
 from topics.server.http.message import Head, Request
-
-if TYPE_CHECKING:
-    from topics.server.http.connections import HttpServer
 
 # Requests for an upgrade that is not ours; each costs a second look at its head.
 UPGRADES_MAX = 16
@@ -44,6 +42,14 @@ _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE", "HE
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Headers that change how the request or its connection is handled.
 _RARE = frozenset({b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
+
+
+class Http1Hub(HeadsHub, Protocol):
+    """A server whose clients may speak HTTP/2 as well."""
+
+    def begin_h2(self, connection: Connection, transport: asyncio.Transport, data: bytes) -> None:
+        """Hands a connection over to HTTP/2, with what the client has sent so far."""
+        ...
 
 
 class HttpProtocol(Arrival):
@@ -55,7 +61,9 @@ class HttpProtocol(Arrival):
         "_upgrades",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
+    server: Http1Hub
+
+    def __init__(self, server: Http1Hub) -> None:
         super().__init__(server)
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
@@ -349,10 +357,7 @@ class HttpProtocol(Arrival):
         assert transport is not None
         self._transport = None
         self._forget()
-        successor = self.server.h2_protocol(transport)
-        self.server.replace(self, successor)
-        transport.set_protocol(successor)
-        successor.data_received(data)
+        self.server.begin_h2(self, transport, data)
 
     def _refuse_input(self, error: HttpParserError) -> None:
         if self._refusal is None and isinstance(error, HttpParserCallbackError):

@@ -8,14 +8,11 @@ same bytes at the same place mean the same again.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from topics.server.http.exchange import Exchange
+from topics.server.http.exchange import Exchange, RequestHub
 from topics.server.http.gathered_body import Parts
 from topics.server.http.message import PENDING, Head
-
-if TYPE_CHECKING:
-    from topics.server.http.connections import HttpServer
 
 # Where a connection's input stands.
 IDLE, HEAD, BODY = 0, 1, 2
@@ -43,6 +40,12 @@ class KnownHeads:
         self.heads[raw] = head
 
 
+class HeadsHub(RequestHub, Protocol):
+    """A server that knows the heads that came before."""
+
+    known_heads: KnownHeads
+
+
 class Repeated(Exchange):
     """The short way in."""
 
@@ -51,7 +54,9 @@ class Repeated(Exchange):
         "_plain_head", "_since",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
+    server: HeadsHub
+
+    def __init__(self, server: HeadsHub) -> None:
         super().__init__(server)
         self._known = server.known_heads.heads
         self._phase = IDLE

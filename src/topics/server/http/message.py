@@ -8,15 +8,13 @@ import zlib
 from collections.abc import Callable
 from enum import Enum
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from topics.server.http.hub import Hub
+from topics.server.http.takeover import Takeover
 from topics.types import Payload
-
-if TYPE_CHECKING:
-    from topics.server.http.exchange import Exchange
-    from topics.server.http.takeover import Takeover
 
 LOG = logging.getLogger("topics.server")
 JSON = "application/json"
@@ -90,6 +88,26 @@ class Head:
         self.is_welcome = False
 
 
+class Line(Protocol):
+    """The connection that a request came on, and that its answer leaves on."""
+
+    @property
+    def server(self) -> Hub: ...
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is there any more to answer to."""
+        ...
+
+    def deliver(self, request: Request, response: Response) -> None:
+        """The answer of a pending request."""
+        ...
+
+    def deliver_json(self, request: Request, body: bytes) -> None:
+        """`deliver` of 200 and JSON, as most are."""
+        ...
+
+
 class Request(msgspec.Struct, eq=False):
     """One request, complete with its body.
 
@@ -97,7 +115,7 @@ class Request(msgspec.Struct, eq=False):
     called if the client goes away before the answer was given.
     """
 
-    connection: Exchange
+    connection: Line
     head: Head
     body: bytes
     # Plain: a kept-alive HTTP/1.1 request whose answer needs no thought.
