@@ -139,12 +139,15 @@ class Arrival(Repeated):
         if self.server.is_draining:
             return False
         if not known.is_welcome:
-            # Heads that are known present no key: what was welcome once stays so. One that is
-            # refused, or whose body nobody wants, is left to the parser.
+            # One that is refused, or whose body nobody wants, is left to the parser.
             try:
-                known.is_welcome = self.server.judge(self._request(self, known, b""), True)
+                is_welcome = self.server.judge(self._request(self, known, b""), True)
             except Exception:
                 return False
+            if known.caller is not None:
+                # How much its caller has on its way decides as well, each time.
+                return is_welcome
+            known.is_welcome = is_welcome
         return known.is_welcome
 
     def _grew(self, size: int) -> None:

@@ -56,7 +56,7 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.tick = Tick(self.loop)
         self.now = self.loop.time()
-        self.known_heads = KnownHeads()
+        self.known_heads = KnownHeads(self.limits)
         self.is_draining = False
         self.bodies: Ledger[BodyHolder] = Ledger(
             "bodies on their way in", self._body_bytes_max(),

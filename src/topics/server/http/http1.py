@@ -6,7 +6,7 @@ timeouts and what a request may ask of the connection.
 
     _parse → on_* → handler → answer, all in one call; answers of one read leave together.
 
-What has been read before takes a shorter way (see repeated).
+What has been read before takes a shorter way (see known_heads).
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ UPGRADES_MAX = 16
 
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Headers that change how the request or its connection is handled.
-_RARE = frozenset({b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
 
 
 class Http1Hub(HeadsHub, Protocol):
@@ -151,7 +149,7 @@ class HttpProtocol(Arrival):
     def on_headers_complete(self) -> None:
         headers = self._headers
         self._phase = BODY
-        self._is_odd = len(headers) > 32 or not _RARE.isdisjoint(headers)
+        self._is_odd = len(headers) > 32 or self._has_wish(headers)
         is_continue_due = False
         if self._is_counting or self._is_odd:
             self._is_plain = False
@@ -205,6 +203,12 @@ class HttpProtocol(Arrival):
             self._leave_body()
 
     # -- the rare ----------------------------------------------------------------------------
+
+    def _has_wish(self, headers: dict[bytes, bytes]) -> bool:
+        if general_head.RARE.isdisjoint(headers):
+            return False
+        assert self._parser is not None
+        return not general_head.only_stays(headers, self._parser.get_http_version())
 
     def _stop(self, error: TopicsError) -> None:
         """Ends parsing from within a callback: the request is refused, the connection closed."""
