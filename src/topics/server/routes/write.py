@@ -122,11 +122,11 @@ class WriteRoute:
             body = _TOGETHER % (lead, told, told, seqs, told, took_ms, spent, waited)
             call.respond_json(body)
 
-    def _written(self, ticket: Ticket) -> None:
+    def _written(self, ticket: Ticket[Appended]) -> None:
         call, returns_seqs = ticket.context
         call.respond(self._answer(call, returns_seqs, ticket))
 
-    def _answer(self, call: Call, returns_seqs: bool, ticket: Ticket) -> Response:
+    def _answer(self, call: Call, returns_seqs: bool, ticket: Ticket[Appended]) -> Response:
         if ticket.error is not None:
             return response_to(ticket.error)
         done: Appended = ticket.result
