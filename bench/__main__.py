@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from bench import cold, engine, peers, queues, sse
+from bench import cold, engine, peers, queues, shapes, sse
 from bench.report import Report
 
 SUITES = {
     "engine": ("The engine in-process", engine.run),
     "cold": ("Appends beside reads from a cold tier on S3", cold.run),
     "peers": ("The server beside Redis Streams", peers.run),
+    "shapes": ("Single writes as people send them", shapes.run),
     "queues": ("Queues beside a Redis Streams consumer group", queues.run),
     "sse": ("Watching over server-sent events", sse.run),
 }

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -95,13 +95,22 @@ def _compare(
     report.add(f"{what}: ratio", best[0] / best[1], "×", target)
 
 
-def wrk(url: str, body: bytes, connections: int, path: str) -> float:
+def wrk(
+    url: str,
+    body: bytes,
+    connections: int,
+    path: str,
+    *,
+    seconds: int = SECONDS,
+    headers: Sequence[str] = (),
+) -> float:
     """Requests a second."""
     file = Path(path) / "body.json"
     file.write_bytes(body)
     done = subprocess.run(
-        ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", "-s", SCRIPT, url],
-        env={**os.environ, "BODY_FILE": str(file)}, capture_output=True, text=True, check=True,
+        ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", SCRIPT, url],
+        env={**os.environ, "BODY_FILE": str(file), "HEADERS": "\n".join(headers)},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     if "Non-2xx" in done.stdout:
         raise RuntimeError(f"{url}: {done.stdout}")

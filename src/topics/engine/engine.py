@@ -60,7 +60,7 @@ class Engine(QueueCalls):
         self._wait(ticket)
         return topic.config, created
 
-    def submit_put(self, name: str, config: catalog.Given) -> tuple[Topic, bool, Ticket]:
+    def submit_put(self, name: str, config: catalog.Given) -> tuple[Topic, bool, Ticket[None]]:
         self._check_writable()
         if check_name(name) in self.core.by_name:
             self._topic(name)
@@ -72,7 +72,7 @@ class Engine(QueueCalls):
         self._wait(ticket)
         return deleted
 
-    def submit_drop(self, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
+    def submit_drop(self, name: str, *, if_empty: bool) -> tuple[bool, Ticket[None]]:
         self._check_writable()
         if check_name(name) in self.core.by_name:
             self._topic(name)
@@ -99,7 +99,9 @@ class Engine(QueueCalls):
         self._wait(ticket)
         return entered, created
 
-    def submit_router(self, name: str, router: definitions.Given) -> tuple[Router, bool, Ticket]:
+    def submit_router(
+        self, name: str, router: definitions.Given
+    ) -> tuple[Router, bool, Ticket[None]]:
         self._check_writable()
         asked = definitions.read_input(router)
         for topic in (asked.source, asked.dest):
@@ -118,7 +120,7 @@ class Engine(QueueCalls):
         self._wait(ticket)
         return deleted
 
-    def submit_unroute(self, name: str) -> tuple[bool, Ticket]:
+    def submit_unroute(self, name: str) -> tuple[bool, Ticket[None]]:
         self._check_writable()
         return definitions.remove(self.core, name)
 
@@ -138,18 +140,18 @@ class Engine(QueueCalls):
         request = request_of(records, node=node, idempotency_key=idempotency_key, create=create)
         check_bytes(request, self.core.settings.max_body_bytes)
         request.config = None if config is None else config_input(config)
-        return self._wait(self.submit_append(name, request))  # type: ignore[no-any-return]
+        return self._wait(self.submit_append(name, request))
 
     def append_json(self, name: str, body: bytes) -> Appended:
         """Appends the records of a JSON write body, data kept verbatim."""
         request = decode_write(body, self.core.settings)
-        return self._wait(self.submit_append(name, request))  # type: ignore[no-any-return]
+        return self._wait(self.submit_append(name, request))
 
-    def submit_append(self, name: str, request: Request) -> Ticket:
+    def submit_append(self, name: str, request: Request) -> Ticket[Appended]:
         """Checks and stages a write. Nothing has happened when it raises."""
         self._check_writable()
         topic = self.core.by_name.get(name)
-        ticket = Ticket()
+        ticket: Ticket[Appended] = Ticket()
         if topic is not None and is_single(request) and not self._recovery.replay.deferred:
             singles.append(self.core, topic, request.records[0].data, ticket)
             return ticket
@@ -201,16 +203,16 @@ class Engine(QueueCalls):
     def delete(self, name: str, *, before_seq: int | None = None, match: object = None) -> Deleted:
         """Removes existing records for good: below a seq, by tag, or both. Silent for readers."""
         ticket = self.submit_delete(name, before_seq=before_seq, match=match)
-        return self._wait(ticket)  # type: ignore[no-any-return]
+        return self._wait(ticket)
 
-    def submit_delete(self, name: str, *, before_seq: object, match: object) -> Ticket:
+    def submit_delete(self, name: str, *, before_seq: object, match: object) -> Ticket[Deleted]:
         """Begins a delete; it is staged now, or, when it is a large one, by `maintain`."""
         self._check_writable()
         before = deletes.parse_before(before_seq)
         predicate = None if match is None else deletes.parse_match(match)
         if before is None and predicate is None:
             raise InvalidRequest("a delete needs before_seq or match or both")
-        ticket = Ticket()
+        ticket: Ticket[Deleted] = Ticket()
         deleting.delete(self.core, self._topic(name), before, predicate, ticket)
         return ticket
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
 from topics.engine.commit.core import Core
-from topics.engine.commit.ticket import Ticket
+from topics.engine.commit.ticket import T, Ticket
 from topics.engine.ops import deleting, promotion
 from topics.engine.ops.ceilings import close as close_ceiling
 from topics.engine.ops.resident import write_account
@@ -229,28 +229,14 @@ class Lifecycle:
             # A checkpoint would take what is still to come for what is not there.
             self.recover_one()
             return True
-        more = False
-
-        def run() -> None:
-            nonlocal more
-            more = self.maintenance.run(budget_s)
-
-        self._guard(run)
-        return more
+        return self._guard(lambda: self.maintenance.run(budget_s))
 
     def forward_now(self) -> bool:
         """Forwards a piece for each router that has one; True when there is more at once.
 
         Raises ColdMiss for what has to be fetched first.
         """
-        more = False
-
-        def run() -> None:
-            nonlocal more
-            more = not self.is_recovering and forwarding.forward(self.core)
-
-        self._guard(run)
-        return more
+        return self._guard(lambda: not self.is_recovering and forwarding.forward(self.core))
 
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
@@ -271,11 +257,11 @@ class Lifecycle:
         self._guard(lambda: self.maintenance.finish(work))
         return done
 
-    def _guard(self, call: Callable[[], None]) -> None:
+    def _guard(self, call: Callable[[], T]) -> T:
         """Runs a call that touches the log; one that finds it failed ends what is on its way."""
         self._check_writable()
         try:
-            call()
+            return call()
         except Poisoned as error:
             self.core.committer.fail(error)
             raise
@@ -285,16 +271,13 @@ class Lifecycle:
         promotion.give_up(self.core, error)
         deleting.give_up(self.core, error)
 
-    def _wait(self, ticket: Ticket) -> Any:
-        result = None
-
-        def wait() -> None:
-            nonlocal result
+    def _wait(self, ticket: Ticket[T]) -> T:
+        def wait() -> T:
             promotion.finish_for(self.core, ticket)
             deleting.finish_for(self.core, ticket)
-            result = self.core.committer.wait(ticket)
+            return self.core.committer.wait(ticket)
 
-        self._guard(wait)
+        result = self._guard(wait)
         if self.maintenance.due():
             # What fails here is not this operation, which has ended well: the next one is told.
             with contextlib.suppress(DiskFull, StorageError):

@@ -19,15 +19,16 @@ class QueueCalls(ReaderCalls):
         """Leases up to `max` jobs to a worker; waits for cold reads."""
         claimant = claims.claimant_of(node, max, lease_ms, self.core.settings)
         ticket = self._fetching(lambda: self.submit_claims(name, [claimant]))
-        return self._wait(ticket)[0]  # type: ignore[no-any-return]
+        return self._wait(ticket)[0]
 
-    def submit_claims(self, name: str, claimants: Sequence[Claimant]) -> Ticket:
+    def submit_claims(self, name: str, claimants: Sequence[Claimant]) -> Ticket[list[Claimed]]:
         """Leases jobs to several workers in one pass; the ticket ends in a Claimed for each.
 
         Claimants are as `claimant_of` makes them.
         Raises ColdMiss, with nothing leased, when the next job is out of reach.
         """
-        ticket, topic = Ticket(), self._queue(name)
+        ticket: Ticket[list[Claimed]] = Ticket()
+        topic = self._queue(name)
         dest = self.core.by_name.get(topic.config.dead_letter or "")
         if dest is not None:
             self._topic(dest.name)
@@ -39,12 +40,12 @@ class QueueCalls(ReaderCalls):
     ) -> Acked:
         """Deletes jobs that are done; as durable on return as the topic's class promises."""
         ticket = self.submit_ack(name, node, seqs, lease_ids)
-        return self._wait(ticket)  # type: ignore[no-any-return]
+        return self._wait(ticket)
 
     def submit_ack(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None = None
-    ) -> Ticket:
-        ticket = Ticket()
+    ) -> Ticket[Acked]:
+        ticket: Ticket[Acked] = Ticket()
         leases.check_named(node, seqs, lease_ids, self.core.settings)
         self.stage_ack(name, node, seqs, lease_ids, ticket)
         return ticket
@@ -75,7 +76,7 @@ class QueueCalls(ReaderCalls):
     ) -> Nacked:
         """Gives jobs back, to be claimed again after `delay_ms`."""
         ticket = self.submit_nack(name, node, seqs, delay_ms, lease_ids)
-        return self._wait(ticket)  # type: ignore[no-any-return]
+        return self._wait(ticket)
 
     def submit_nack(
         self,
@@ -84,9 +85,9 @@ class QueueCalls(ReaderCalls):
         seqs: Sequence[int],
         delay_ms: int = 0,
         lease_ids: Sequence[str] | None = None,
-    ) -> Ticket:
+    ) -> Ticket[Nacked]:
         self._check_writable()
-        ticket = Ticket()
+        ticket: Ticket[Nacked] = Ticket()
         leases.check_named(node, seqs, lease_ids, self.core.settings)
         leases.nack(self.core, self._queue(name), node, seqs, delay_ms, lease_ids, ticket)
         return ticket
@@ -101,7 +102,7 @@ class QueueCalls(ReaderCalls):
     ) -> Extended:
         """Holds jobs for `lease_ms` from now on."""
         ticket = self.submit_extend(name, node, seqs, lease_ms, lease_ids)
-        return self._wait(ticket)  # type: ignore[no-any-return]
+        return self._wait(ticket)
 
     def submit_extend(
         self,
@@ -110,17 +111,17 @@ class QueueCalls(ReaderCalls):
         seqs: Sequence[int],
         lease_ms: int,
         lease_ids: Sequence[str] | None = None,
-    ) -> Ticket:
+    ) -> Ticket[Extended]:
         self._check_writable()
-        ticket = Ticket()
+        ticket: Ticket[Extended] = Ticket()
         leases.check_named(node, seqs, lease_ids, self.core.settings)
         leases.extend(self.core, self._queue(name), node, seqs, lease_ms, lease_ids, ticket)
         return ticket
 
-    def submit_release(self, name: str, held: Sequence[tuple[int, str]]) -> Ticket:
+    def submit_release(self, name: str, held: Sequence[tuple[int, str]]) -> Ticket[int]:
         """Gives jobs back by (seq, lease id); says nothing of leases that are no longer so."""
         self._check_writable()
-        ticket = Ticket()
+        ticket: Ticket[int] = Ticket()
         leases.release(self.core, self._queue(name), held, ticket)
         return ticket
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from topics.engine.commit.ticket import Ticket
+from topics.engine.commit.ticket import T, Ticket
 from topics.engine.lifecycle import Lifecycle
 from topics.engine.ops import cursors
 from topics.engine.reading import ranges
@@ -14,8 +14,6 @@ from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest
 from topics.types import U64_MAX, CursorState
-
-T = TypeVar("T")
 
 
 class ReaderCalls(Lifecycle):
@@ -27,21 +25,23 @@ class ReaderCalls(Lifecycle):
         Options: seq, epoch, if_absent, reset, hold (a Hold, or None for none any more).
         """
         ticket = self.submit_put_cursor(name, cursor, cursors.Given(**given))
-        return self._wait(ticket)  # type: ignore[no-any-return]
+        return self._wait(ticket)
 
-    def submit_put_cursor(self, name: str, cursor: str, given: cursors.Given) -> Ticket:
+    def submit_put_cursor(
+        self, name: str, cursor: str, given: cursors.Given
+    ) -> Ticket[CursorState]:
         self._check_writable()
-        ticket = Ticket()
+        ticket: Ticket[CursorState] = Ticket()
         cursors.put(self.core, self._topic(name), cursor, given, ticket)
         return ticket
 
     def delete_cursor(self, name: str, cursor: str) -> bool:
         """Forgets a reader's place; False when there was none. Durable on return."""
-        return self._wait(self.submit_delete_cursor(name, cursor))  # type: ignore[no-any-return]
+        return self._wait(self.submit_delete_cursor(name, cursor))
 
-    def submit_delete_cursor(self, name: str, cursor: str) -> Ticket:
+    def submit_delete_cursor(self, name: str, cursor: str) -> Ticket[bool]:
         self._check_writable()
-        ticket = Ticket()
+        ticket: Ticket[bool] = Ticket()
         cursors.delete(self.core, self._topic(name), cursor, ticket)
         return ticket
 

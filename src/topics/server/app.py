@@ -74,14 +74,19 @@ class App:
         services, driver = self.services, self.services.driver
         handler, prefixed = route.handler, route.prefixed
         waits = route.waits_for_recovery and not route.is_probe
+        inflight_max = self._inflight_max
 
         def admit(call: Call, names: tuple[str, ...]) -> None:
             if is_gated:
-                if call.key is None:
-                    call.key = self._authorized(route, call)
+                key = call.key = call.head.caller
+                if key is None:
+                    key = call.key = self._authorized(route, call)
                     for index in prefixed:
-                        call.key.require_name(names[index])
-                call.key.enter(self._inflight_max)
+                        key.require_name(names[index])
+                    # Whoever sends this head again has shown it.
+                    call.head.caller = key
+                if inflight_max:
+                    key.enter(inflight_max)
             if waits and not driver.is_ready:
                 raise services.unready()
 

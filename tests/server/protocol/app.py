@@ -41,6 +41,7 @@ class App:
         self.route = Router(
             [
                 ("POST", "/echo", self.echo),
+                ("POST", "/all", self.all),
                 ("PUT", "/echo", self.echo),
                 ("GET", "/json", self.json),
                 ("GET", "/headers", self.headers),
@@ -62,6 +63,13 @@ class App:
 
     def echo(self, request: Request) -> Answer:
         return Response(request.body, content_type="application/octet-stream")
+
+    def all(self, request: Request) -> Answer:
+        """Everything that a handler can learn of a request; the length is the body's."""
+        headers = {**request.headers, b"idempotency-key": request.idempotency_key}
+        headers.pop(b"content-length", None)
+        told = (request.method, request.path, request.query, sorted(headers.items()))
+        return Response(repr((*told, request.body)).encode(), content_type="text/plain")
 
     def json(self, request: Request) -> Answer:
         return Response(b'{"ok":true}')

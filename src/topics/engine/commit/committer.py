@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from topics.engine.commit.frame import UNFINISHED, Frame, Op
 from topics.engine.commit.log import Log
-from topics.engine.commit.ticket import Ticket, unknown, unwritten
+from topics.engine.commit.ticket import T, Ticket, unknown, unwritten
 from topics.engine.state.topic import Topic
 from topics.errors import DiskFull, Poisoned, TopicsError
 from topics.storage import frames
@@ -91,7 +91,7 @@ class Committer:
         op.aside = True
         self._lane_of(op.topic).staged.append(op)
 
-    def apply_resident(self, topic: Topic, apply: Callable[[], Any], ticket: Ticket) -> None:
+    def apply_resident(self, topic: Topic, apply: Callable[[], Any], ticket: Ticket[Any]) -> None:
         """Applies an operation that leaves no bytes, in its turn."""
         if topic.gated:
             self.flush()
@@ -340,7 +340,7 @@ class Committer:
             raise self.poison
         self.settle()
 
-    def wait(self, ticket: Ticket) -> Any:
+    def wait(self, ticket: Ticket[T]) -> T:
         """Blocks until the ticket ends; returns its result or raises its error."""
         self.flush()
         for lane in self._lanes:

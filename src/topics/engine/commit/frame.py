@@ -22,7 +22,7 @@ class Frame:
         "topic", "ts",
     )  # fmt: skip
 
-    def __init__(self, topic: Topic, kind: int, gated: bool, ticket: Ticket | None) -> None:
+    def __init__(self, topic: Topic, kind: int, gated: bool, ticket: Ticket[Any] | None) -> None:
         self.topic = topic
         self.kind = kind
         self.gated = gated
@@ -69,7 +69,7 @@ class Op(Frame):
         apply: Callable[[], Any],
         *,
         gated: bool,
-        ticket: Ticket | None = None,
+        ticket: Ticket[Any] | None = None,
         undo: Callable[[], None] | None = None,
         first: int = 0,
         floor: int = 0,

@@ -21,15 +21,15 @@ class Leaving:
     """Each end is known by its ticket, and stands in the log with the frames of a topic."""
 
     def __init__(self) -> None:
-        self._by_name: dict[Name, tuple[Ticket, Topic]] = {}
-        self._names: dict[Ticket, list[Name]] = {}
+        self._by_name: dict[Name, tuple[Ticket[None], Topic]] = {}
+        self._names: dict[Ticket[None], list[Name]] = {}
 
-    def begin(self, ticket: Ticket, topic: Topic, names: Iterable[Name]) -> None:
+    def begin(self, ticket: Ticket[None], topic: Topic, names: Iterable[Name]) -> None:
         """These are gone once a frame of the topic is durable, which is about to be staged."""
         self._names[ticket] = list(names)
         self._by_name.update(dict.fromkeys(self._names[ticket], (ticket, topic)))
 
-    def end(self, ticket: Ticket) -> None:
+    def end(self, ticket: Ticket[None]) -> None:
         """It is durable, or was refused."""
         for name in self._names.pop(ticket):
             # Whoever had the name since may be on its way out as well.
@@ -39,7 +39,7 @@ class Leaving:
     def __contains__(self, name: Name) -> bool:
         return name in self._by_name
 
-    def answer(self, committer: Committer, name: Name, ticket: Ticket) -> None:
+    def answer(self, committer: Committer, name: Name, ticket: Ticket[None]) -> None:
         """Ends a ticket behind the frame that took the name away, if that is on its way."""
         if name not in self._by_name:
             ticket.resolve(None)

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from topics.errors import OutcomeUnknown, Poisoned, StorageError, TopicsError
 
+T = TypeVar("T")
 
-class Ticket:
-    """The outcome of one operation, now or later. `context` is its owner's, for the callback."""
+
+class Ticket(Generic[T]):
+    """The outcome of one operation, now or later. `context` is its owner's, for the callback.
+
+    `result` is there once it is done; it says nothing when there is an error.
+    """
 
     __slots__ = ("callback", "context", "done", "error", "result")
+
+    result: T
 
     def __init__(self) -> None:
         self.done = False
         self.error: TopicsError | None = None
-        self.result: Any = None
-        self.callback: Callable[[Ticket], None] | None = None
+        self.callback: Callable[[Ticket[T]], None] | None = None
         self.context: Any = None
 
-    def resolve(self, result: Any) -> None:
+    def resolve(self, result: T) -> None:
         assert not self.done
         self.result = result
         self.done = True
@@ -32,7 +38,7 @@ class Ticket:
 
     def fail(self, error: TopicsError) -> None:
         self.error = error
-        self.resolve(None)
+        self.resolve(None)  # type: ignore[arg-type]
 
 
 class Owner(Protocol):

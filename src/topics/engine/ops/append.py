@@ -22,7 +22,13 @@ KEYS_SWEEP_S = 1.0
 
 
 def append(
-    core: Core, topic: Topic, batch: Batch, *, key: str | None, created: bool, ticket: Ticket
+    core: Core,
+    topic: Topic,
+    batch: Batch,
+    *,
+    key: str | None,
+    created: bool,
+    ticket: Ticket[Appended],
 ) -> None:
     """Stages a write; the ticket ends in an Appended."""
     now_ms = core.clock.wall_ms()
@@ -61,7 +67,7 @@ class AppendFrame(Growth):
         digest: bytes,
         ts: int,
         created: bool,
-        ticket: Ticket,
+        ticket: Ticket[Appended],
     ) -> None:
         super().__init__(core, topic, frames.APPEND, ts, ticket)
         self.count = len(columns.ends)
@@ -116,7 +122,9 @@ def _find_key(core: Core, topic: Topic, digest: bytes, now_ms: int) -> tuple[int
     return topic.keys.find(digest, expired_before=max(now_ms, topic.last_ts) - window_ms)
 
 
-def _repeated(core: Core, topic: Topic, digest: bytes, now_ms: int, ticket: Ticket) -> bool:
+def _repeated(
+    core: Core, topic: Topic, digest: bytes, now_ms: int, ticket: Ticket[Appended]
+) -> bool:
     """Answers a repeated write with the first one's result, once that one has been applied."""
     if _find_key(core, topic, digest, now_ms) is None:
         return False

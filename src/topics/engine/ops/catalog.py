@@ -45,10 +45,10 @@ Given = ConfigInput | Mapping[str, object] | None
 Callback = Callable[[], None]
 
 
-def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket]:
+def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket[None]]:
     """Creates the topic, or replaces its config; (topic, created, ticket)."""
     topic = core.by_name.get(check_name(name))
-    ticket = Ticket()
+    ticket: Ticket[None] = Ticket()
     if topic is None:
         return create(core, name, resolve_config(given, topic=name, type_now=None), ticket)
     config = resolve_config(given, topic=name, type_now=topic.config.type)
@@ -67,8 +67,8 @@ def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket]:
 
 
 def create(
-    core: Core, name: str, config: TopicConfig, ticket: Ticket | None
-) -> tuple[Topic, bool, Ticket]:
+    core: Core, name: str, config: TopicConfig, ticket: Ticket[None] | None
+) -> tuple[Topic, bool, Ticket[None]]:
     limit = core.settings.max_topics
     if limit and len(core.by_name) >= limit:
         raise Throttled(
@@ -106,7 +106,7 @@ def uncreate(core: Core, topic: Topic) -> None:
     core.leave(topic)
 
 
-def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
+def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None]) -> None:
     if topic.id in core.promotions:
         promotion.finish(core, topic.id)
     before = topic.durability
@@ -121,7 +121,7 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> 
         _change(core, topic, config, ticket)
 
 
-def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> None:
+def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None]) -> None:
     before, staged_before = topic.durability, topic.version_staged
     keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
     # Not the topic's own before the config is: a snapshot taken meanwhile has the old of both.
@@ -155,9 +155,9 @@ def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket) -> No
         core.committer.flush()
 
 
-def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket]:
+def drop(core: Core, name: str, *, if_empty: bool) -> tuple[bool, Ticket[None]]:
     topic = core.by_name.get(check_name(name))
-    ticket = Ticket()
+    ticket: Ticket[None] = Ticket()
     if topic is None:
         core.leaving.answer(core.committer, ("topic", name), ticket)
         return False, ticket

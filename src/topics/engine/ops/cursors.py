@@ -130,7 +130,7 @@ def page(topic: Topic) -> list[CursorState]:
 # -- changing ------------------------------------------------------------------------------------
 
 
-def put(core: Core, topic: Topic, name: str, given: Given, ticket: Ticket) -> None:
+def put(core: Core, topic: Topic, name: str, given: Given, ticket: Ticket[CursorState]) -> None:
     """Stages a cursor's new place; the ticket ends in a CursorState.
 
     Raises InvalidRequest, Conflicting for another epoch, CursorRegressed, Throttled.
@@ -163,7 +163,7 @@ def put(core: Core, topic: Topic, name: str, given: Given, ticket: Ticket) -> No
     )  # fmt: skip
 
 
-def delete(core: Core, topic: Topic, name: str, ticket: Ticket) -> None:
+def delete(core: Core, topic: Topic, name: str, ticket: Ticket[bool]) -> None:
     """Stages the end of a cursor; the ticket ends in whether there was one."""
     check_name(name, "cursor")
     if _latest(core, topic, name) is None:
@@ -236,7 +236,7 @@ def _stage(
     name: str,
     after: Cursor | None,
     now_ms: int,
-    ticket: Ticket,
+    ticket: Ticket[Any],
     answer: Callable[[], Any],
 ) -> None:
     cursors = topic.cursors = topic.cursors or Cursors()

@@ -138,7 +138,7 @@ class DeleteOp(Frame):
         frame: DeleteFrame,
         runs: array[int],
         match: Match | None,
-        ticket: Ticket,
+        ticket: Ticket[Deleted],
     ) -> None:
         # Gated in every class that promises anything: an acknowledged delete does not come back.
         super().__init__(topic, frames.DELETE, topic.durability != "memory", ticket)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Generator
+from typing import Any
 
 from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
@@ -21,6 +22,7 @@ from topics.engine.state.tags import Match
 from topics.engine.state.topic import Topic
 from topics.errors import StorageError, TopicsError
 from topics.storage.segment import DEAD
+from topics.types import Deleted
 
 # Pieces that are done where a delete is asked for: most have no more.
 AT_ONCE_PIECES = 4
@@ -32,7 +34,7 @@ Found = tuple[DeleteFrame, "array[int]"]
 
 
 def delete(
-    core: Core, topic: Topic, before: int | None, predicate: Match | None, ticket: Ticket
+    core: Core, topic: Topic, before: int | None, predicate: Match | None, ticket: Ticket[Deleted]
 ) -> None:
     """Begins a delete of what exists now; the ticket ends in a Deleted. Raises StorageError."""
     core.expire(topic)
@@ -48,7 +50,7 @@ class Deletion:
     """A delete that is being prepared."""
 
     def __init__(
-        self, core: Core, topic: Topic, bound: int, match: Match | None, ticket: Ticket
+        self, core: Core, topic: Topic, bound: int, match: Match | None, ticket: Ticket[Deleted]
     ) -> None:
         self.ticket = ticket
         self._core = core
@@ -130,7 +132,7 @@ def advance(core: Core) -> bool:
     return bool(core.deletions)
 
 
-def finish_for(core: Core, ticket: Ticket) -> None:
+def finish_for(core: Core, ticket: Ticket[Any]) -> None:
     """Prepares the delete to its end that somebody waits for, if it is one."""
     for work in [work for work in core.deletions if work.ticket is ticket]:
         core.deletions.remove(work)

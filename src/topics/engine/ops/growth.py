@@ -7,6 +7,8 @@ counted as on its way until it is published; and what the log refuses leaves no 
 
 from __future__ import annotations
 
+from typing import Any
+
 from topics.engine.commit.core import Core
 from topics.engine.commit.frame import Frame
 from topics.engine.commit.ticket import Ticket
@@ -23,7 +25,7 @@ class Growth(Frame):
     __slots__ = ("core", "last_ts_before", "size")
 
     def __init__(
-        self, core: Core, topic: Topic, kind: int, ts: int, ticket: Ticket | None = None
+        self, core: Core, topic: Topic, kind: int, ts: int, ticket: Ticket[Any] | None = None
     ) -> None:
         # All fields in one place: a second call would be felt with every write.
         self.topic = topic

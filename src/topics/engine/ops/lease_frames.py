@@ -100,7 +100,7 @@ def stage(
     topic: Topic,
     held: list[Granted],
     free: list[Returned],
-    ticket: Ticket,
+    ticket: Ticket[Any],
     answer: Callable[[], Any],
     undo: Callable[[], None],
 ) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -38,7 +39,7 @@ GROUP_BLOCKS = 4
 AT_ONCE_BLOCKS = 32
 
 
-def begin(core: Core, topic: Topic, ticket: Ticket, change: Callable[[], None]) -> None:
+def begin(core: Core, topic: Topic, ticket: Ticket[None], change: Callable[[], None]) -> None:
     """Logs what the topic holds, then stages its new config with `change`.
 
     The ticket fails when the disk is too full, with the topic ephemeral as before.
@@ -84,7 +85,7 @@ def finish(core: Core, topic_id: int) -> None:
         work.fail(error)
 
 
-def finish_for(core: Core, ticket: Ticket) -> None:
+def finish_for(core: Core, ticket: Ticket[Any]) -> None:
     """Takes the promotion to its end that somebody waits for, if it is one."""
     for work in list(core.promotions.values()):
         if work.ticket is ticket:
@@ -100,7 +101,7 @@ def give_up(core: Core, error: TopicsError) -> None:
 
 class Promotion:
     def __init__(
-        self, core: Core, topic: Topic, ticket: Ticket, change: Callable[[], None]
+        self, core: Core, topic: Topic, ticket: Ticket[None], change: Callable[[], None]
     ) -> None:
         self.topic = topic
         self._core = core

@@ -18,9 +18,9 @@ from topics.storage import frames
 from topics.types import DELETED, EVICTED, EXPIRED, LIVE, RESTART, SEQ_BASE, STATES
 
 
-def write_account(core: Core, topic: Topic) -> Ticket:
+def write_account(core: Core, topic: Topic) -> Ticket[None]:
     """Stages the account of every seq up to the head; live records will be gone by `restart`."""
-    ticket = Ticket()
+    ticket: Ticket[None] = Ticket()
     hole = None
     for part in topic.explain(SEQ_BASE, topic.head):
         state = STATES.index(part.state)

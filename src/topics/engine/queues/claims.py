@@ -58,7 +58,9 @@ def claimant_of(node: object, most: object, lease_ms: object, settings: Settings
     return Claimant(holder, clamp(most, 1, settings.max_claim), held_ms)
 
 
-def claim(core: Core, topic: Topic, claimants: Sequence[Claimant], ticket: Ticket) -> None:
+def claim(
+    core: Core, topic: Topic, claimants: Sequence[Claimant], ticket: Ticket[list[Claimed]]
+) -> None:
     """Leases jobs to a cohort; the ticket ends in a Claimed for each of it.
 
     Jobs that were delivered too often are moved to the dead-letter topic first, which waits for

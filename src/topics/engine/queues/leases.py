@@ -13,7 +13,7 @@ from typing import Any
 
 from topics.engine.commit.core import Core
 from topics.engine.commit.frame import Frame
-from topics.engine.commit.ticket import Owner, Ticket
+from topics.engine.commit.ticket import Owner, T, Ticket
 from topics.engine.ops import deletes, lease_frames
 from topics.engine.ops.deletes import DeleteFrame
 from topics.engine.queues.claims import check_lease_ms, check_node
@@ -114,7 +114,7 @@ def ack(
     if topic.durability == "ephemeral":
         frame = AckFrame(core, topic, together)
         frame.calls.append((named, owner))
-        ticket = Ticket()
+        ticket: Ticket[None] = Ticket()
         ticket.callback = frame.ended
         core.committer.apply_resident(topic, frame.apply, ticket)
         return
@@ -162,7 +162,7 @@ class AckFrame(Frame):
     def tell(self, _result: None) -> None:
         _tell(self._core, self.topic, self.calls, self.together, waited=True)
 
-    def ended(self, ticket: Ticket) -> None:
+    def ended(self, ticket: Ticket[None]) -> None:
         """Answers for one that has no place in the log."""
         if ticket.error is not None:
             self.fail(ticket.error)
@@ -211,7 +211,7 @@ def nack(
     seqs: Sequence[int],
     delay_ms: object,
     lease_ids: Sequence[str] | None,
-    ticket: Ticket,
+    ticket: Ticket[Nacked],
 ) -> None:
     """Lets jobs be claimed again, at once or later; the ticket ends in a Nacked."""
     if type(delay_ms) is not int or delay_ms < 0:
@@ -234,7 +234,9 @@ def _now(
     return Named(core, topic, node, seqs, lease_ids)
 
 
-def release(core: Core, topic: Topic, leases: Sequence[tuple[int, str]], ticket: Ticket) -> None:
+def release(
+    core: Core, topic: Topic, leases: Sequence[tuple[int, str]], ticket: Ticket[int]
+) -> None:
     """Lets jobs be claimed again whose leases are still these; the ticket ends in how many."""
     queue = topic.queue
     assert queue is not None
@@ -253,8 +255,8 @@ def _give_back(
     topic: Topic,
     held: dict[int, Lease],
     delay_ms: int,
-    ticket: Ticket,
-    answer: Callable[[], Any],
+    ticket: Ticket[T],
+    answer: Callable[[], T],
 ) -> None:
     queue = topic.queue
     assert queue is not None
@@ -289,7 +291,7 @@ def extend(
     seqs: Sequence[int],
     lease_ms: object,
     lease_ids: Sequence[str] | None,
-    ticket: Ticket,
+    ticket: Ticket[Extended],
 ) -> None:
     """Sets how long jobs are held from now on; the ticket ends in an Extended."""
     longer_ms = check_lease_ms(lease_ms)

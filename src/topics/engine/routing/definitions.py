@@ -46,12 +46,12 @@ def read_input(given: Given) -> RouterInput:
     return asked
 
 
-def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket]:
+def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket[None]]:
     """Creates or changes a router: (router, created, ticket). When it raises, nothing happened."""
     check_router_name(name)
     asked = read_input(given)
     options = _options(asked)
-    ticket = Ticket()
+    ticket: Ticket[None] = Ticket()
     before = core.routers.by_name.get(name)
     # While something of its destination is on its way to the disk, so may the router be.
     if before is not None and before.options == options and not before.dest.gated:
@@ -112,7 +112,7 @@ def _create(
     return router
 
 
-def _change(core: Core, router: Router, options: RouterOptions, ticket: Ticket) -> None:
+def _change(core: Core, router: Router, options: RouterOptions, ticket: Ticket[None]) -> None:
     """Changes how a router forwards from now on: it neither replays nor skips."""
     before = router.options, router.version
     router.options, router.version = options, router.version + 1
@@ -174,7 +174,7 @@ def _lasting(core: Core, source: Topic) -> Topic:
 def _log(
     core: Core,
     router: Router,
-    ticket: Ticket,
+    ticket: Ticket[None],
     apply: catalog.Callback,
     undo: catalog.Callback,
 ) -> None:
@@ -186,9 +186,9 @@ def _log(
     )  # fmt: skip
 
 
-def remove(core: Core, name: str) -> tuple[bool, Ticket]:
+def remove(core: Core, name: str) -> tuple[bool, Ticket[None]]:
     """Stops forwarding at once; copies that were made stay. (whether there was one, ticket)"""
-    ticket = Ticket()
+    ticket: Ticket[None] = Ticket()
     key: Name = ("router", check_router_name(name))
     if key in core.leaving:
         # A full disk may refuse its end even now.

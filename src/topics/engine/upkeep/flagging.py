@@ -56,7 +56,7 @@ def _log_floors(core: Core, topics: list[Topic]) -> Iterator[None]:
     committer = core.committer
     # What was staged before is not to share the fate of these, which may use the log's reserve.
     committer.flush()
-    tickets = []
+    tickets: list[Ticket[None]] = []
     for topic in topics:
         assert topic.account is not None
         floor = dict(topic.lost)[EVICTED] + 1

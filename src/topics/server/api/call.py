@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -37,19 +36,21 @@ class Call(Request):
 
     def hold(self) -> None:
         """The answer comes later: until then, or until the client has gone, a slot is taken."""
-        if self.key is None or self.output is not None:
-            # Nobody holds anything, or it was answered before its handler returned.
-            return
-        if not self.holds_slot:
+        # It may have been answered before its handler returned.
+        if self.key is not None and self.output is None and not self.holds_slot:
             self.key.inflight += 1
             self.holds_slot = True
-        self.on_abandoned = partial(self._left, self.on_abandoned)
+
+    def abandon(self) -> None:
+        if self.holds_slot:
+            self._release()
+        super().abandon()
 
     def when_abandoned(self, callback: Callable[[], None]) -> None:
         """Like setting `on_abandoned`, for a handler that has returned; at once when it is late."""
-        self.on_abandoned = partial(self._left, callback)
+        self.on_abandoned = callback
         if self.is_gone:
-            self._left(callback)
+            self.abandon()
 
     def settle(self) -> None:
         """Nothing is left to abandon: lets go of the callback, which holds the call."""
@@ -94,14 +95,7 @@ class Call(Request):
     def answer(self, body: msgspec.Struct, status: int = 200) -> Response:
         return Response(_ENCODER.encode(body), status)
 
-    def _left(self, callback: Callable[[], None] | None) -> None:
-        self._release()
-        self.settle()
-        if callback is not None:
-            callback()
-
     def _release(self) -> None:
-        if self.holds_slot and self.key is not None:
-            self.holds_slot = False
-            self.key.inflight -= 1
-            self.settle()
+        assert self.key is not None
+        self.holds_slot = False
+        self.key.inflight -= 1

@@ -16,13 +16,11 @@ from topics.server.http import general_head
 from topics.server.http.errors import RequestTimeout, refusal_of
 from topics.server.http.gathered_body import is_gzip
 from topics.server.http.intake import Intake
-from topics.server.http.known_heads import BODY, HEAD, IDLE, Repeated
+from topics.server.http.known_heads import BODY, HEAD, IDLE, HeadsHub, Repeated
 from topics.server.http.message import Head, Request
 
 if TYPE_CHECKING:
     from httptools import HttpRequestParser
-
-    from topics.server.http.connections import HttpServer
 
 # What is parsed in one go where requests are expected: some dozens of the smallest ones.
 PIECE_BYTES = 4 * 1024
@@ -41,7 +39,7 @@ class Arrival(Repeated):
         "_extra", "_intake", "_is_judged", "_is_wanted", "_judged", "_moved_at", "_parser",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HeadsHub) -> None:
         super().__init__(server)
         self._parser: HttpRequestParser | None = None
         # Made when a read is larger than a piece.
@@ -141,12 +139,15 @@ class Arrival(Repeated):
         if self.server.is_draining:
             return False
         if not known.is_welcome:
-            # Heads that are known present no key: what was welcome once stays so. One that is
-            # refused, or whose body nobody wants, is left to the parser.
+            # One that is refused, or whose body nobody wants, is left to the parser.
             try:
-                known.is_welcome = self.server.judge(self._request(self, known, b""), True)
+                is_welcome = self.server.judge(self._request(self, known, b""), True)
             except Exception:
                 return False
+            if known.caller is not None:
+                # How much its caller has on its way decides as well, each time.
+                return is_welcome
+            known.is_welcome = is_welcome
         return known.is_welcome
 
     def _grew(self, size: int) -> None:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
-
+from topics.server.http.ending import Ending
+from topics.server.http.hub import Hub
 from topics.server.http.message import COPY_BYTES_MAX, Request
-from topics.server.http.takeover import LINGER_BYTES_MAX
 from topics.types import Payload
 
-if TYPE_CHECKING:
-    from topics.server.http.connections import HttpServer
 
-
-class Channel(asyncio.Protocol):
+class Channel(Ending):
     """Collects what is to be written, and ends a connection without losing what was."""
 
     __slots__ = (
-        "_discarded_bytes", "_ended_at", "_has_body_entered", "_is_lingering", "_is_paused",
-        "_is_reading", "_limits", "_out", "_out_bytes", "_queued", "_queued_bytes", "_stall",
-        "_transport", "server", "slot",
+        "_has_body_entered", "_is_lingering", "_is_reading", "_out", "_out_bytes", "_queued",
+        "_queued_bytes", "server",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: Hub) -> None:
+        super().__init__(server.limits)
         self.server = server
-        self.slot = 0
-        self._limits = server.limits
-        self._transport: asyncio.Transport | None = None
         self._out: list[Payload] = []
         self._out_bytes = 0
         # Answers that wait for one of an earlier request, and their bytes.
@@ -34,14 +26,9 @@ class Channel(asyncio.Protocol):
         self._queued_bytes = 0
         # The ledger of bodies on their way knows of this connection.
         self._has_body_entered = False
-        # The client does not read.
-        self._is_paused = False
         self._is_reading = True
         # The client may still be sending: reading what it sends saves our answer from a reset.
         self._is_lingering = False
-        self._ended_at = 0.0
-        self._discarded_bytes = 0
-        self._stall: tuple[int, float] | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -103,17 +90,11 @@ class Channel(asyncio.Protocol):
 
     def _weigh(self) -> None:
         """Enters what waits for the client, where that is much."""
-        size = self._queued_bytes
-        if self._transport is not None:
-            size += self._transport.get_write_buffer_size()
+        size = self._queued_bytes + self.buffered_bytes
         if size > COPY_BYTES_MAX:
             self.server.unsent.enter(self, size)
         else:
             self.server.unsent.leave(self)
-
-    def cut_answers(self) -> None:
-        """Answers that were not taken are too much, and this client takes the least."""
-        self.abort()
 
     def _leave_body(self) -> None:
         """Bodies that were entered in the ledger have been given to their handlers."""
@@ -139,33 +120,9 @@ class Channel(asyncio.Protocol):
         else:
             transport.close()
 
-    def _discard(self, size: int) -> None:
-        self._discarded_bytes += size
-        if self._discarded_bytes > LINGER_BYTES_MAX:
-            self.abort()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
     def scan(self, now: float) -> None:
         """Cuts off a client that does not read, or that does not go away when it is over."""
-        limits = self._limits
         if self._is_paused:
             self._weigh()
-        if self._ended_at:
-            is_sent = self._transport is None or not self._transport.get_write_buffer_size()
-            if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):
-                self.abort()
-        elif self._is_stalled(now):
+        if self._keeps_us_waiting(now):
             self.abort()
-
-    def _is_stalled(self, now: float) -> bool:
-        """Whether the client has taken nothing of a waiting answer for too long."""
-        if not self._is_paused or self._transport is None:
-            self._stall = None
-            return False
-        size = self._transport.get_write_buffer_size()
-        if self._stall is None or self._stall[0] != size:
-            self._stall = (size, now)
-        return now - self._stall[1] > self._limits.write_stall_s

@@ -14,11 +14,11 @@ from topics.server.http.errors import error_response
 from topics.server.http.gathered_body import Decoding
 from topics.server.http.h2c import H2Protocol
 from topics.server.http.http1 import HttpProtocol
+from topics.server.http.hub import AnswerHolder, BodyHolder, Connection
 from topics.server.http.known_heads import KnownHeads
 from topics.server.http.ledger import Ledger
 from topics.server.http.limits import HttpLimits
 from topics.server.http.message import Handler, Judge, Request
-from topics.server.http.takeover import AnswerHolder, BodyHolder, Connection
 from topics.server.http.turns import Tick
 
 LOG = logging.getLogger("topics.server")
@@ -56,7 +56,7 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.tick = Tick(self.loop)
         self.now = self.loop.time()
-        self.known_heads = KnownHeads()
+        self.known_heads = KnownHeads(self.limits)
         self.is_draining = False
         self.bodies: Ledger[BodyHolder] = Ledger(
             "bodies on their way in", self._body_bytes_max(),
@@ -108,10 +108,6 @@ class HttpServer:
             )  # fmt: skip
         return Refusal(self.tail)
 
-    def h2_protocol(self, transport: asyncio.Transport) -> H2Protocol:
-        """A protocol for a connection that turned out to speak HTTP/2."""
-        return H2Protocol(self, transport)
-
     async def shutdown(self, grace_s: float = 10.0) -> bool:
         """Stops listening and ends every connection; True when all of them ended by themselves.
 
@@ -157,6 +153,13 @@ class HttpServer:
         self._slots[connection.slot].discard(connection)
         successor.slot = connection.slot
         self._slots[successor.slot].add(successor)
+
+    def begin_h2(self, connection: Connection, transport: asyncio.Transport, data: bytes) -> None:
+        """Hands a connection over to HTTP/2, with what the client has sent so far."""
+        successor = H2Protocol(self, transport)
+        self.replace(connection, successor)
+        transport.set_protocol(successor)
+        successor.data_received(data)
 
     def _soon(self, cut: Callable[[], None]) -> None:
         # Not now: whoever is cut may be the caller.

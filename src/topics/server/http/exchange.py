@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from topics.errors import Closed
 from topics.server.http.channel import Channel
 from topics.server.http.errors import LOG, error_response, internal_response, response_to
-from topics.server.http.gathered_body import LOOP_BYTES_MAX, Gunzip, is_gzip
+from topics.server.http.gathered_body import LOOP_BYTES_MAX, Decoding, Gunzip, is_gzip
+from topics.server.http.hub import Hub
 from topics.server.http.message import (
     OK_HEAD,
     PENDING,
     Answer,
+    Handler,
+    Judge,
     Request,
     Response,
     gzipped,
@@ -30,8 +33,15 @@ from topics.server.http.message import (
 )
 from topics.types import Payload
 
-if TYPE_CHECKING:
-    from topics.server.http.connections import HttpServer
+
+class RequestHub(Hub, Protocol):
+    """A server that answers requests. `tail` ends the head of every answer."""
+
+    handler: Handler
+    judge: Judge
+    request_type: type[Request]
+    decoding: Decoding
+    tail: bytes
 
 
 class Exchange(Channel):
@@ -47,7 +57,9 @@ class Exchange(Channel):
         "_is_feeding", "_is_last", "_leftover", "_queue", "_request",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
+    server: RequestHub
+
+    def __init__(self, server: RequestHub) -> None:
         super().__init__(server)
         self._handler = server.handler
         self._request = server.request_type

@@ -9,6 +9,9 @@ from topics.server.http.message import Request
 
 Headers = dict[bytes, bytes]
 
+# Headers that change how the request or its connection is handled.
+RARE = frozenset({b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
+
 
 def check_size(headers: Headers, repeats: int, limits: HttpLimits) -> None:
     """Raises HeadersTooLarge for too many headers, or for more bytes than a head may have."""
@@ -16,6 +19,12 @@ def check_size(headers: Headers, repeats: int, limits: HttpLimits) -> None:
         raise too_many(limits)
     if sum(map(len, headers)) + sum(map(len, headers.values())) > limits.head_bytes_max:
         raise too_large(limits)
+
+
+def only_stays(headers: Headers, version: str) -> bool:
+    """Whether all that is rare is a wish for what HTTP/1.1 does anyway: many clients have it."""
+    is_kept = headers.get(b"connection", b"").lower() == b"keep-alive"
+    return is_kept and version == "1.1" and len(RARE.intersection(headers)) == 1
 
 
 def is_chunked(headers: Headers, version: str) -> bool:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import h2.errors
 from httptools import HttpRequestParser
 
 from topics.server.http.event_stream import chunk_of
-from topics.server.http.http1 import HttpProtocol
+from topics.server.http.http1 import Http1Hub, HttpProtocol
 from topics.server.http.known_heads import BODY
 from topics.server.http.message import Request
-
-if TYPE_CHECKING:
-    from topics.server.http.h2c import H2Protocol
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -55,13 +52,46 @@ class StreamProtocol(HttpProtocol):
         super()._time_out(part, limit_s)
 
 
+class Multiplexed(Protocol):
+    """The connection, for its streams. `held_bytes` are those of answers that wait in them."""
+
+    held_bytes: int
+
+    @property
+    def server(self) -> Http1Hub: ...
+
+    def window(self, number: int) -> int:
+        """How much may be sent on a stream now."""
+        ...
+
+    def answer(self, number: int, headers: Headers) -> None: ...
+
+    def send(self, number: int, data: bytes, *, is_work: bool) -> None: ...
+
+    def end(self, number: int, *, is_whole: bool) -> None:
+        """The answer is complete; what the client may still send of its request is not wanted."""
+        ...
+
+    def reset(self, number: int, code: h2.errors.ErrorCodes) -> None: ...
+
+    def end_after(self, number: int) -> None:
+        """The connection ends with this stream, if there is no other."""
+        ...
+
+    def pump_soon(self, stream: StreamTransport) -> None:
+        """What the stream was given leaves at the end of this turn, together with the others'."""
+        ...
+
+    def forget(self, number: int) -> None: ...
+
+
 class StreamTransport(asyncio.Transport):
     """Takes the bytes of an answer of HTTP/1 and sends them as one of HTTP/2.
 
     `is_whole`: the client has sent all of its request.
     """
 
-    def __init__(self, connection: H2Protocol, number: int) -> None:
+    def __init__(self, connection: Multiplexed, number: int) -> None:
         super().__init__()
         self.number = number
         self.is_whole = False

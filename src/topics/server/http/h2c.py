@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import h2.config
 import h2.errors
@@ -19,13 +18,11 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
+from topics.server.http.ending import Ending
 from topics.server.http.h2_frames import H2Connection, H2Frames
 from topics.server.http.h2_stream import Headers, StreamTransport
+from topics.server.http.http1 import Http1Hub
 from topics.server.http.intake import IDLE_PER_S, Intake
-from topics.server.http.takeover import LINGER_BYTES_MAX
-
-if TYPE_CHECKING:
-    from topics.server.http.connections import HttpServer
 
 STREAMS_MAX = 100
 WINDOW_BYTES = 1024 * 1024
@@ -63,14 +60,13 @@ class Incoming:
         self.is_whole = False
 
 
-class H2Protocol(asyncio.Protocol):
+class H2Protocol(Ending):
     """One connection of HTTP/2. `held_bytes` are those of answers that wait in its streams."""
 
-    def __init__(self, server: HttpServer, transport: asyncio.Transport) -> None:
+    def __init__(self, server: Http1Hub, transport: asyncio.Transport) -> None:
+        super().__init__(server.limits, transport)
         self.server = server
-        self.slot = 0
         self.held_bytes = 0
-        self._transport: asyncio.Transport | None = transport
         self._h2 = H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=False))
         # Requests that begin when this piece of input has been taken, or when the client has taken
         # more of what it was sent.
@@ -79,13 +75,9 @@ class H2Protocol(asyncio.Protocol):
         self._due: dict[StreamTransport, None] = {}
         self._is_pumping = False
         self._unflushed_bytes = 0
-        self._is_paused = False
         self._is_last = False
         self._resets = 0
         self._used_at = server.now
-        self._ended_at = 0.0
-        self._discarded_bytes = 0
-        self._stall = (0, server.now)
         self._frames = H2Frames(server.limits.head_bytes_max, self._streams)
         self._intake: Intake | None = Intake(
             server.loop, end_of=self._frames.end_of, take=self._take_piece,
@@ -108,9 +100,7 @@ class H2Protocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._ended_at:
-            self._discarded_bytes += len(data)
-            if self._discarded_bytes > LINGER_BYTES_MAX:
-                self.abort()
+            self._discard(len(data))
         elif self._intake is not None:
             self._intake.feed(data)
 
@@ -318,28 +308,14 @@ class H2Protocol(asyncio.Protocol):
         if self._incoming:
             # Room may be there again that others have given back.
             self.server.tick.defer(self._pump)
-        if self._ended_at:
-            is_sent = self._transport is None or not self._transport.get_write_buffer_size()
-            if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):
-                self.abort()
-        elif self._is_stalled(now):
+        if self._keeps_us_waiting(now):
             self.abort()
         elif not self._incoming and not self._streams and now - self._used_at > limits.idle_s:
             self._goodbye(h2.errors.ErrorCodes.NO_ERROR)
 
     def _weigh(self) -> None:
         if self._transport is not None:
-            self.server.unsent.enter(self, self._transport.get_write_buffer_size())
-
-    def _is_stalled(self, now: float) -> bool:
-        """Whether the client has read nothing for too long."""
-        size = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        if not self._is_paused or size != self._stall[0]:
-            self._stall = (size, now)
-        return now - self._stall[1] > self.server.limits.write_stall_s
-
-    def cut_answers(self) -> None:
-        self.abort()
+            self.server.unsent.enter(self, self.buffered_bytes)
 
     def end_after(self, number: int) -> None:
         """The connection ends with this stream, if there is no other."""
@@ -350,10 +326,6 @@ class H2Protocol(asyncio.Protocol):
         """New streams are refused; ends with the last of those there are."""
         self._is_last = True
         self._settle()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
 
     def _settle(self) -> None:
         if self._is_last and not self._streams and not self._incoming:

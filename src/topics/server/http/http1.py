@@ -6,13 +6,13 @@ timeouts and what a request may ask of the connection.
 
     _parse → on_* → handler → answer, all in one call; answers of one read leave together.
 
-What has been read before takes a shorter way (see repeated).
+What has been read before takes a shorter way (see known_heads).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from httptools import (
     HttpParserCallbackError,
@@ -31,19 +31,23 @@ from topics.server.http.errors import (
     refusal_of,
 )
 from topics.server.http.gathered_body import Parts
-from topics.server.http.known_heads import BODY, HEAD, IDLE
+from topics.server.http.hub import Connection
+from topics.server.http.known_heads import BODY, HEAD, IDLE, HeadsHub
 from topics.server.http.message import Head, Request
-
-if TYPE_CHECKING:
-    from topics.server.http.connections import HttpServer
 
 # Requests for an upgrade that is not ours; each costs a second look at its head.
 UPGRADES_MAX = 16
 
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Headers that change how the request or its connection is handled.
-_RARE = frozenset({b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
+
+
+class Http1Hub(HeadsHub, Protocol):
+    """A server whose clients may speak HTTP/2 as well."""
+
+    def begin_h2(self, connection: Connection, transport: asyncio.Transport, data: bytes) -> None:
+        """Hands a connection over to HTTP/2, with what the client has sent so far."""
+        ...
 
 
 class HttpProtocol(Arrival):
@@ -55,7 +59,9 @@ class HttpProtocol(Arrival):
         "_upgrades",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
+    server: Http1Hub
+
+    def __init__(self, server: Http1Hub) -> None:
         super().__init__(server)
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
@@ -143,7 +149,7 @@ class HttpProtocol(Arrival):
     def on_headers_complete(self) -> None:
         headers = self._headers
         self._phase = BODY
-        self._is_odd = len(headers) > 32 or not _RARE.isdisjoint(headers)
+        self._is_odd = len(headers) > 32 or self._has_wish(headers)
         is_continue_due = False
         if self._is_counting or self._is_odd:
             self._is_plain = False
@@ -197,6 +203,12 @@ class HttpProtocol(Arrival):
             self._leave_body()
 
     # -- the rare ----------------------------------------------------------------------------
+
+    def _has_wish(self, headers: dict[bytes, bytes]) -> bool:
+        if general_head.RARE.isdisjoint(headers):
+            return False
+        assert self._parser is not None
+        return not general_head.only_stays(headers, self._parser.get_http_version())
 
     def _stop(self, error: TopicsError) -> None:
         """Ends parsing from within a callback: the request is refused, the connection closed."""
@@ -349,10 +361,7 @@ class HttpProtocol(Arrival):
         assert transport is not None
         self._transport = None
         self._forget()
-        successor = self.server.h2_protocol(transport)
-        self.server.replace(self, successor)
-        transport.set_protocol(successor)
-        successor.data_received(data)
+        self.server.begin_h2(self, transport, data)
 
     def _refuse_input(self, error: HttpParserError) -> None:
         if self._refusal is None and isinstance(error, HttpParserCallbackError):

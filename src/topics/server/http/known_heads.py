@@ -3,63 +3,150 @@
 A client that stays sends the same head again and again. llhttp stays the judge of what is HTTP: a
 head is learnt only from reads that it took as one whole plain request and nothing else, and the
 same bytes at the same place mean the same again.
+
+What differs from one request to the next is left out of what is kept, and read from each of them:
+how long the body is, and the Idempotency-Key. So is what nobody may find here, the secret of a key:
+a head with one is kept by its SHA-256 digest, as keys are, and only once the application has said
+whose it is. Finding it again by that digest takes the same time whatever the secret is.
 """
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import Protocol, TypeAlias
+from urllib.parse import unquote_to_bytes
 
-from topics.server.http.exchange import Exchange
+from topics.server.http.exchange import Exchange, RequestHub
 from topics.server.http.gathered_body import Parts
+from topics.server.http.limits import HttpLimits
 from topics.server.http.message import PENDING, Head
-
-if TYPE_CHECKING:
-    from topics.server.http.connections import HttpServer
 
 # Where a connection's input stands.
 IDLE, HEAD, BODY = 0, 1, 2
 HEADS_MAX = 1024
 HEAD_BYTES_MAX = 1024
 
+# A head, the length of the body behind it, and its Idempotency-Key.
+Known: TypeAlias = tuple[Head, int, bytes]
+
+_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,18})(?=\r\n)")
+_KEY = re.compile(rb"\r\n[Ii]dempotency-[Kk]ey: ([!-~]+)(?=\r\n)")
+# What may have a secret behind it.
+_SECRET = b"uthorization"
+# In the place of what was left out. No head that is HTTP has one.
+_LEFT_OUT = b"\0"
+
 
 class KnownHeads:
-    """Forgotten all at once when there are too many: hot ones are back after one request."""
+    """Forgotten all at once when there are too many: hot ones are back after one request.
 
-    __slots__ = ("heads",)
+    `exact` has what came last, byte by byte, `forms` what is left of it without what differs. Both
+    have digests (texts) instead of bytes for what has a secret in it.
+    """
 
-    def __init__(self) -> None:
-        self.heads: dict[bytes, Head] = {}
+    __slots__ = ("_body_bytes_max", "_head_bytes_max", "exact", "forms")
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.exact: dict[bytes | str, Known] = {}
+        self.forms: dict[bytes | str, Head] = {}
+        self._head_bytes_max = min(HEAD_BYTES_MAX, limits.head_bytes_max)
+        self._body_bytes_max = limits.body_bytes_max
 
     def learn(self, raw: bytes, head: Head, body_bytes: int) -> None:
-        """Keeps a head, unless there is a secret in it: keys are in memory as hashes only."""
-        if len(raw) > HEAD_BYTES_MAX:
+        """Keeps a head that was parsed, without what differs and without a secret."""
+        if len(raw) > self._head_bytes_max or _LEFT_OUT in raw:
             return
-        if b"authorization" in head.headers or b"token" in head.query:
+        if b"token" in unquote_to_bytes(head.query):
             return
+        form, length, key = _cut(raw)
+        has_secret = b"authorization" in head.headers
+        if has_secret != (head.caller is not None) or (has_secret and _SECRET not in raw):
+            # Nobody has said whose it is, or it is somewhere else, or it would not be noticed.
+            return
+        differs = {b"authorization"}
+        if length >= 0:
+            differs.add(b"content-length")
+        if key:
+            differs.add(b"idempotency-key")
+        if b"idempotency-key" in head.headers.keys() - differs:
+            # Spelt so that it stays in the form, which would come once.
+            return
+        head = head.without(differs)
         head.body_bytes = body_bytes
-        if len(self.heads) >= HEADS_MAX:
-            self.heads.clear()
-        self.heads[raw] = head
+        if len(self.forms) >= HEADS_MAX:
+            self.forms.clear()
+            self.exact.clear()
+        self.forms[_kept(form)] = head
+
+    def find(self, raw: bytes) -> Known | None:
+        """A known head that is not in `exact` by its bytes."""
+        place = _kept(raw)
+        if place is not raw:
+            known = self.exact.get(place)
+            if known is not None:
+                return known
+        if len(raw) > self._head_bytes_max or _LEFT_OUT in raw:
+            return None
+        form, body_bytes, key = _cut(raw)
+        head = self.forms.get(_kept(form))
+        if head is None or body_bytes > self._body_bytes_max:
+            return None
+        known = (head, head.body_bytes if body_bytes < 0 else body_bytes, key)
+        if not key:
+            if len(self.exact) >= HEADS_MAX:
+                self.exact.clear()
+            self.exact[place] = known
+        return known
+
+
+def _cut(raw: bytes) -> tuple[bytes, int, bytes]:
+    """A head without what differs; its length, -1 when it has none, and its Idempotency-Key."""
+    body_bytes, key = -1, b""
+    found = _LENGTH.search(raw)
+    if found is not None:
+        body_bytes = int(found[1])
+        raw = raw[: found.start(1)] + _LEFT_OUT + raw[found.end(1) :]
+    if b"dempotency-" in raw:
+        found = _KEY.search(raw)
+        if found is not None:
+            key = found[1]
+            raw = raw[: found.start(1)] + _LEFT_OUT + raw[found.end(1) :]
+    return raw, body_bytes, key
+
+
+def _kept(raw: bytes) -> bytes | str:
+    """What a head is kept by."""
+    return sha256(raw).hexdigest() if _SECRET in raw else raw
+
+
+class HeadsHub(RequestHub, Protocol):
+    """A server that knows the heads that came before."""
+
+    known_heads: KnownHeads
 
 
 class Repeated(Exchange):
     """The short way in."""
 
     __slots__ = (
-        "_awaited", "_body_bytes", "_known", "_learning", "_missing_bytes", "_parts", "_phase",
-        "_plain_head", "_since",
+        "_awaited", "_body_bytes", "_find", "_known", "_learning", "_missing_bytes", "_parts",
+        "_phase", "_plain_head", "_since",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
+    server: HeadsHub
+
+    def __init__(self, server: HeadsHub) -> None:
         super().__init__(server)
-        self._known = server.known_heads.heads
+        self._known = server.known_heads.exact
+        self._find = server.known_heads.find
         self._phase = IDLE
         # When the phase began, on the server's coarse clock.
         self._since = server.now
         self._body_bytes = 0
         # A known head whose body has not come whole yet.
-        self._awaited: Head | None = None
+        self._awaited: Known | None = None
         self._parts: bytes | Parts = b""
         self._missing_bytes = 0
         # The head of the first plain request that this read completed.
@@ -74,13 +161,14 @@ class Repeated(Exchange):
             return
         if self._phase == IDLE and not self._is_last:
             end = data.find(b"\r\n\r\n") + 4
-            known = self._known.get(data[:end])
+            raw = data[:end]
+            known = self._known.get(raw) or self._find(raw)
             if known is not None:
-                missing = known.body_bytes - (len(data) - end)
+                missing = known[1] - (len(data) - end)
                 if missing == 0:
                     self._receive(known, data[end:])
                     return
-                if missing > 0 and self._is_awaitable(known):
+                if missing > 0 and self._is_awaitable(known[0]):
                     self._awaited, self._missing_bytes = known, missing
                     self._parts = data[end:]
                     self._phase, self._since = BODY, self.server.now
@@ -101,7 +189,7 @@ class Repeated(Exchange):
     def _grew(self, size: int) -> None:
         """A body has grown and is not whole yet."""
 
-    def _gather(self, head: Head, data: bytes) -> None:
+    def _gather(self, known: Known, data: bytes) -> None:
         missing, parts = self._missing_bytes, self._parts
         if len(data) < missing:
             if isinstance(parts, bytes):
@@ -116,16 +204,19 @@ class Repeated(Exchange):
         else:
             parts.add(data[:missing])
             body = parts.joined()
-        self._receive(head, body)
+        self._receive(known, body)
         if self._has_body_entered and self._backlog is None:
             self._leave_body()
         if len(data) > missing:
             self.data_received(data[missing:])
 
-    def _receive(self, head: Head, body: bytes) -> None:
+    def _receive(self, known: Known, body: bytes) -> None:
         """One whole request."""
         self._since = self.server.now
+        head, _, key = known
         request = self._request(self, head, body)
+        if key:
+            request.own_key = key
         self._is_feeding = True
         if self._queue or self._is_paused or self._backlog is not None:
             self._line_up(request)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from topics.server.http.hub import Hub
+from topics.server.http.takeover import Takeover
 from topics.types import Payload
-
-if TYPE_CHECKING:
-    from topics.server.http.exchange import Exchange
-    from topics.server.http.takeover import Takeover
 
 LOG = logging.getLogger("topics.server")
 JSON = "application/json"
@@ -67,12 +65,14 @@ class Head:
     `path` is still percent-encoded, `query` are the bytes behind the question mark. `headers` has
     lower-case names; repeated ones are joined with a comma. `body_bytes` is the length it gives.
     `found` is the handler that the application chose for it, with what it takes from the path:
-    later requests with this head go straight there. `is_json` says that it declares such a body,
-    once that is known, and `is_welcome` that it was judged and its body is wanted.
+    later requests with this head go straight there. `caller` is whose secret is in it, once the
+    application knows, and `noted` what its handler made of it. `is_json` says that it declares such
+    a body, once that is known, and `is_welcome` that it was judged and its body is wanted.
     """
 
     __slots__ = (
-        "body_bytes", "found", "headers", "is_json", "is_welcome", "method", "path", "query",
+        "body_bytes", "caller", "found", "headers", "is_json", "is_welcome", "method", "noted",
+        "path", "query",
     )  # fmt: skip
 
     def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes]) -> None:
@@ -86,8 +86,37 @@ class Head:
             self.query = b""
         self.body_bytes = 0
         self.found: tuple[Callable[..., Answer], tuple[str, ...]] | None = None
+        self.caller: Any = None
+        self.noted: Any = None
         self.is_json = False
         self.is_welcome = False
+
+    def without(self, names: Container[bytes]) -> Head:
+        """The same head without some headers, for whoever keeps it."""
+        kept = Head(self.method, b"", {k: v for k, v in self.headers.items() if k not in names})
+        kept.path, kept.query, kept.found = self.path, self.query, self.found
+        kept.caller, kept.noted, kept.is_json = self.caller, self.noted, self.is_json
+        return kept
+
+
+class Line(Protocol):
+    """The connection that a request came on, and that its answer leaves on."""
+
+    @property
+    def server(self) -> Hub: ...
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is there any more to answer to."""
+        ...
+
+    def deliver(self, request: Request, response: Response) -> None:
+        """The answer of a pending request."""
+        ...
+
+    def deliver_json(self, request: Request, body: bytes) -> None:
+        """`deliver` of 200 and JSON, as most are."""
+        ...
 
 
 class Request(msgspec.Struct, eq=False):
@@ -97,7 +126,7 @@ class Request(msgspec.Struct, eq=False):
     called if the client goes away before the answer was given.
     """
 
-    connection: Exchange
+    connection: Line
     head: Head
     body: bytes
     # Plain: a kept-alive HTTP/1.1 request whose answer needs no thought.
@@ -106,6 +135,8 @@ class Request(msgspec.Struct, eq=False):
     is_http10: bool = False
     is_upgrade: bool = False
     extra: tuple[tuple[str, str], ...] = ()
+    # The Idempotency-Key, where the head is one that is kept without.
+    own_key: bytes = b""
     output: tuple[Payload, ...] | None = None
     successor: Takeover | None = None
     on_abandoned: Callable[[], None] | None = None
@@ -129,6 +160,10 @@ class Request(msgspec.Struct, eq=False):
     def header(self, name: bytes) -> str:
         """The value of a header by its lower-case name; empty when it is absent."""
         return self.headers.get(name, b"").decode("latin-1").strip()
+
+    @property
+    def idempotency_key(self) -> bytes | None:
+        return self.own_key or self.head.headers.get(b"idempotency-key")
 
     def respond(self, response: Response) -> None:
         """Answers a pending request, once, from the loop's thread.

@@ -7,51 +7,18 @@ anything else of the request that opened it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
 
-from topics.server.http.errors import LOG
+from topics.server.http.ending import Ending
+from topics.server.http.hub import Hub
 
-if TYPE_CHECKING:
-    from topics.server.http.connections import HttpServer
-
+LOG = logging.getLogger("topics.server")
 # What may be sent before the answers of earlier requests on the connection went out.
 EARLY_BYTES_MAX = 64 * 1024
-# What a connection that we ended may still send us before we cut it off.
-LINGER_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Connection(Protocol):
-    """What the server knows of any connection."""
-
-    slot: int
-
-    def scan(self, now: float) -> None:
-        """Looks for what has taken too long; called about every `scan_s`."""
-        ...
-
-    def drain(self) -> None:
-        """The server is going away: ends as soon as what is in flight has been answered."""
-        ...
-
-    def abort(self) -> None:
-        """Ends at once."""
-        ...
-
-
-class AnswerHolder(Protocol):
-    """Whatever has answers that its client has not taken."""
-
-    def cut_answers(self) -> None: ...
-
-
-class BodyHolder(Protocol):
-    """Whatever has the beginning of a body or of a message."""
-
-    def cut_body(self) -> None: ...
-
-
-class Takeover(asyncio.Protocol):
+class Takeover(Ending):
     """Writing with back-pressure and an orderly end, on a connection of its own.
 
     `on_writable` is called when a full buffer has drained; `on_close` once, when nothing can be
@@ -59,20 +26,15 @@ class Takeover(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_early", "_ended_at", "_is_closed", "_is_paused", "_linger_bytes", "_server", "_transport",
-        "on_close", "on_drain", "on_writable", "slot",
+        "_early", "_is_closed", "_server", "on_close", "on_drain", "on_writable",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
-        self.slot = 0
+    def __init__(self, server: Hub) -> None:
+        super().__init__(server.limits)
         self._server = server
-        self._transport: asyncio.Transport | None = None
         # What was sent before this connection's turn came; None from then on.
         self._early: list[bytes] | None = []
-        self._is_paused = False
         self._is_closed = False
-        self._ended_at = 0.0
-        self._linger_bytes = 0
         self.on_writable: Callable[[], None] | None = None
         self.on_close: Callable[[], None] | None = None
         self.on_drain: Callable[[], None] | None = None
@@ -96,15 +58,10 @@ class Takeover(asyncio.Protocol):
         """Bytes sent that the kernel has not taken yet."""
         if self._early is not None:
             return sum(map(len, self._early))
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
-
-    def cut_answers(self) -> None:
-        self.abort()
+        return super().buffered_bytes
 
     def abort(self) -> None:
-        """Drops the connection and what it still had to send."""
-        if self._transport is not None:
-            self._transport.abort()
+        super().abort()
         self._mark_closed()
 
     # -- for the protocols built on it -------------------------------------------------------
@@ -170,11 +127,7 @@ class Takeover(asyncio.Protocol):
     def scan(self, now: float) -> None:
         if self._is_paused:
             self._server.unsent.enter(self, self.buffered_bytes)
-        if not self._ended_at:
-            return
-        limits = self._server.limits
-        is_sent = self.buffered_bytes == 0
-        if now - self._ended_at > (limits.linger_s if is_sent else limits.write_stall_s):
+        if self._ended_at and self._is_overdue(now):
             self.abort()
 
     def drain(self) -> None:
@@ -191,12 +144,10 @@ class Takeover(asyncio.Protocol):
     # -- asyncio.Protocol --------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if not self._ended_at:
+        if self._ended_at:
+            self._discard(len(data))
+        else:
             self._received(data)
-            return
-        self._linger_bytes += len(data)
-        if self._linger_bytes > LINGER_BYTES_MAX:
-            self.abort()
 
     def eof_received(self) -> bool:
         self._mark_closed()

@@ -220,7 +220,7 @@ class Connection:
             services.driver.flush_soon()
 
     def _published(
-        self, request_id: RequestId, returns_seqs: bool, began_s: float, ticket: Ticket
+        self, request_id: RequestId, returns_seqs: bool, began_s: float, ticket: Ticket[Appended]
     ) -> None:
         self._pending -= 1
         if self._key is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator
+from typing import Any
 
 from topics.clock import Clock, SystemClock
 from topics.engine.commit.committer import Committer
@@ -109,12 +110,12 @@ class Services:
                 call.hold()
 
     def finish(
-        self, call: Call, ticket: Ticket, answer: Callable[[Committer | None], Response]
+        self, call: Call, ticket: Ticket[Any], answer: Callable[[Committer | None], Response]
     ) -> Answer:
         """Answers when the ticket has ended; `answer` gets the log if that was waited for."""
         log = self.engine.core.committer
 
-        def ended(ticket: Ticket, log: Committer | None) -> Response:
+        def ended(ticket: Ticket[Any], log: Committer | None) -> Response:
             return answer(log) if ticket.error is None else response_to(ticket.error)
 
         if ticket.done:

@@ -233,14 +233,14 @@ class Desk:
         ticket.callback = partial(self._logged, cohort)
         driver.flush_soon()
 
-    def _logged(self, cohort: Cohort, ticket: Ticket) -> None:
+    def _logged(self, cohort: Cohort, ticket: Ticket[list[Claimed]]) -> None:
         self._served.difference_update(member for member, _ in cohort)
         self._hand_out(cohort, ticket)
         # Meanwhile jobs may have come, and room for them.
         self.kick()
         self._close_if_idle()
 
-    def _hand_out(self, cohort: Cohort, ticket: Ticket) -> None:
+    def _hand_out(self, cohort: Cohort, ticket: Ticket[list[Claimed]]) -> None:
         if ticket.error is not None:
             self._fail(cohort, ticket.error)
             return

@@ -47,7 +47,7 @@ class Desks:
             ticket.callback = partial(self._released, name)
             driver.flush_soon()
 
-    def _released(self, name: str, _ticket: Ticket) -> None:
+    def _released(self, name: str, _ticket: Ticket[int]) -> None:
         desk = self.by_name.get(name)
         if desk is not None:
             desk.kick()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import msgspec
 
@@ -54,7 +55,7 @@ _EXTENDED = (
 )
 
 # Makes the answer; told whether the log was waited for.
-_Answering = Callable[[Ticket, bool], Response]
+_Answering = Callable[[Ticket[Any], bool], Response]
 
 
 class QueueRoutes:
@@ -158,7 +159,7 @@ class QueueRoutes:
             name, body.node, body.seqs, body.delay_ms, body.lease_ids
         )
 
-        def answer(ticket: Ticket, waited: bool) -> Response:
+        def answer(ticket: Ticket[Any], waited: bool) -> Response:
             done: Nacked = ticket.result
             self._settled(name, body.seqs, done.skipped)
             return Response(
@@ -181,7 +182,7 @@ class QueueRoutes:
             name, body.node, body.seqs, body.lease_ms, body.lease_ids
         )
 
-        def answer(ticket: Ticket, waited: bool) -> Response:
+        def answer(ticket: Ticket[Any], waited: bool) -> Response:
             done: Extended = ticket.result
             desk = self._desks.by_name.get(name)
             if desk is not None:
@@ -210,7 +211,7 @@ class QueueRoutes:
         if body.lease_ids is not None:
             check_lease_ids(body.seqs, body.lease_ids)
 
-    def _ended(self, call: Call, ticket: Ticket, answer: _Answering) -> Answer:
+    def _ended(self, call: Call, ticket: Ticket[Any], answer: _Answering) -> Answer:
         if ticket.done:
             return response_to(ticket.error) if ticket.error is not None else answer(ticket, False)
         ticket.callback = partial(_respond, call, answer)
@@ -224,7 +225,7 @@ class QueueRoutes:
             desk.note_settled(seq for seq in seqs if seq not in left)
 
 
-def _respond(call: Call, answer: _Answering, ticket: Ticket) -> None:
+def _respond(call: Call, answer: _Answering, ticket: Ticket[Any]) -> None:
     call.respond(response_to(ticket.error) if ticket.error is not None else answer(ticket, True))
 
 

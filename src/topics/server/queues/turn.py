@@ -91,7 +91,7 @@ class ClaimTurn:
         ]
 
 
-def _hand_out(claims: list[Claim], ticket: Ticket) -> None:
+def _hand_out(claims: list[Claim], ticket: Ticket[list[Claimed]]) -> None:
     if ticket.error is not None:
         for claim in claims:
             claim.fail(ticket.error)

@@ -31,7 +31,7 @@ _MANY = (
 _SEQS = b'"seqs":[%b],'
 # A single record, which is most of them.
 _TOGETHER = (
-    b'%b%b,"last_seq":%b,"seqs":[%b],"head_seq":%b,"count":1,"created":false,"deduped":false,'
+    b'%b%b,"last_seq":%b%b,"head_seq":%b,"count":1,"created":false,"deduped":false,'
     b'"performance":{"server_total_ms":%.3f,%b%b}}'
 )
 _FALSE_TRUE = (b"false", b"true")
@@ -72,15 +72,15 @@ class WriteRoute:
         if not head.is_json:
             check_content_type(call)
         body = decode_write(call.body, self._settings)
-        if b"idempotency-key" in head.headers:
-            key = _key_of(
-                head.headers[b"idempotency-key"], self._settings.max_idempotency_key_chars
-            )
+        given = call.idempotency_key
+        if given is not None:
+            key = _key_of(given, self._settings.max_idempotency_key_chars)
             if body.idempotency_key is None:
                 body.idempotency_key = key
-        returns_seqs = True
-        if head.query:
+        returns_seqs: bool | None = head.noted
+        if returns_seqs is None:
             returns_seqs = Query(head.query).flag("return_seqs", default=True)
+            head.noted = returns_seqs
         if body.config is not None:
             self._check_config(call, name, body.config)
         if self._pressure.is_parking:
@@ -98,7 +98,7 @@ class WriteRoute:
 
     def _submit(self, call: Call, name: str, body: Request, returns_seqs: bool) -> Answer:
         driver = self._driver
-        if returns_seqs and driver.engine.submit_single(name, body, call, self._together):
+        if driver.engine.submit_single(name, body, call, self._together):
             driver.flush_soon()
             return PENDING
         ticket = driver.engine.submit_append(name, body)
@@ -118,14 +118,15 @@ class WriteRoute:
             told = b"%d" % seq
             waited = b',"throttle_wait_ms":%.3f' % call.parked_ms if call.parked_ms else b""
             took_ms = (now_s - call.began_s) * 1000
-            body = _TOGETHER % (lead, told, told, told, told, took_ms, spent, waited)
+            seqs = b',"seqs":[%b]' % told if call.head.noted else b""
+            body = _TOGETHER % (lead, told, told, seqs, told, took_ms, spent, waited)
             call.respond_json(body)
 
-    def _written(self, ticket: Ticket) -> None:
+    def _written(self, ticket: Ticket[Appended]) -> None:
         call, returns_seqs = ticket.context
         call.respond(self._answer(call, returns_seqs, ticket))
 
-    def _answer(self, call: Call, returns_seqs: bool, ticket: Ticket) -> Response:
+    def _answer(self, call: Call, returns_seqs: bool, ticket: Ticket[Appended]) -> Response:
         if ticket.error is not None:
             return response_to(ticket.error)
         done: Appended = ticket.result

@@ -1,0 +1,73 @@
+"""How a connection is cut that does not go on, or that does not end when it is over.
+
+A client that takes nothing of what it is sent is waited for `write_stall_s`. One that has been
+told everything may still be sending: it has `linger_s` to close, and what it sends until then is
+read and dropped, since a reset could take our last answer from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from topics.server.http.limits import HttpLimits
+
+# What a connection that we ended may still send us before we cut it off.
+LINGER_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Ending(asyncio.Protocol):
+    """The socket of any connection. `_ended_at` is when the last of it was written, 0 before."""
+
+    __slots__ = (
+        "_discarded_bytes", "_ended_at", "_is_paused", "_limits", "_stall", "_transport", "slot",
+    )  # fmt: skip
+
+    def __init__(self, limits: HttpLimits, transport: asyncio.Transport | None = None) -> None:
+        self.slot = 0
+        self._limits = limits
+        self._transport = transport
+        # The client does not read.
+        self._is_paused = False
+        self._ended_at = 0.0
+        self._discarded_bytes = 0
+        # How much waits for a client that does not read, and since when it is as much.
+        self._stall: tuple[int, float] | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes written that the kernel has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Drops the connection and what it still had to send."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def cut_answers(self) -> None:
+        """Answers that were not taken are too much, and this client takes the least."""
+        self.abort()
+
+    def _discard(self, size: int) -> None:
+        """More has come on a connection that has ended."""
+        self._discarded_bytes += size
+        if self._discarded_bytes > LINGER_BYTES_MAX:
+            self.abort()
+
+    def _keeps_us_waiting(self, now: float) -> bool:
+        """Whether there is nothing to expect of the client any more."""
+        return self._is_overdue(now) if self._ended_at else self._is_stalled(now)
+
+    def _is_overdue(self, now: float) -> bool:
+        """Whether a connection that has ended keeps us waiting for too long."""
+        limit_s = self._limits.write_stall_s if self.buffered_bytes else self._limits.linger_s
+        return now - self._ended_at > limit_s
+
+    def _is_stalled(self, now: float) -> bool:
+        """Whether the client has taken nothing of what waits for it for too long."""
+        if not self._is_paused or self._transport is None:
+            self._stall = None
+            return False
+        size = self._transport.get_write_buffer_size()
+        if self._stall is None or self._stall[0] != size:
+            self._stall = (size, now)
+        return now - self._stall[1] > self._limits.write_stall_s
