@@ -224,7 +224,7 @@ class Driver:
             self.fail(poison)
         if not more:
             self._timer = self.loop.call_later(IDLE_S, self._maintain)
-        elif self._is_busy or self.engine.core.is_waiting:
+        elif self._is_busy or self.engine.core.background.is_waiting:
             # Half of the time belongs to those who wait for an answer.
             self._is_busy = False
             self._timer = self.loop.call_later(SHARED_SLICE_S, self._maintain)
