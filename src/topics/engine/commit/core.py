@@ -50,7 +50,7 @@ class Core:
         # Called from the sync threads when something has become durable.
         self.notify: Callable[[], None] = nothing
         # Called when a topic's head moved or the topic was dropped; may not call the engine.
-        self.published: Callable[[Topic], None] = unheard
+        self.on_published: list[Callable[[Topic], None]] = []
         self.by_name: dict[str, Topic] = {}
         self.names = Names(self.by_name)
         self.by_id: dict[int, Topic] = {}
@@ -125,6 +125,11 @@ class Core:
             check_name(name)
             raise TopicNotFound(f'topic "{name}" does not exist', topic=name)
         return topic
+
+    def published(self, topic: Topic) -> None:
+        """A topic's head moved, or the topic is gone."""
+        for told in self.on_published:
+            told(topic)
 
     def enter(self, topic: Topic) -> None:
         self.by_id[topic.id] = topic
@@ -291,8 +296,4 @@ class Core:
 
 
 def nothing() -> None:
-    pass
-
-
-def unheard(_topic: Topic) -> None:
     pass

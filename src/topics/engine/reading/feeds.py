@@ -389,6 +389,5 @@ class Feeds:
 
     def _fetch_waiting(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
         segments = self.core.segments
-        for block, columns in zip(miss.ahead, segments.fetch(miss.ahead), strict=True):
-            segments.admit(block, columns)
+        segments.admit_all(miss.ahead, segments.fetch(miss.ahead))
         done(None)

@@ -172,6 +172,11 @@ class Segments:
             _, (old, _) = self._cache.popitem(last=False)
             self._cache_bytes -= old.size
 
+    def admit_all(self, ahead: list[Block], fetched: list[Columns]) -> None:
+        """The first one last: it is needed next, and the cache may be small."""
+        for block, columns in reversed(list(zip(ahead, fetched, strict=True))):
+            self.admit(block, columns)
+
     def keep(self, block: Block, bytes_max: int) -> None:
         """A block that was just sealed stays in memory; the oldest of those go at the bound."""
         self._resident[id(block)] = (block, block.size)
