@@ -34,6 +34,8 @@ MAY_REACH_THE_MACHINE = (
     "topics/server/",
     "topics/testing/",
 )
+# A private name is one's own on these.
+OWN = ("self", "cls", "super()")
 
 
 def name_of(path: Path) -> str:
@@ -86,6 +88,26 @@ def test_nothing_is_left_for_later(path: Path) -> None:
     assert not found
 
 
+@pytest.mark.parametrize("path", [p for p in ALL_FILES if p not in SOURCES], ids=name_of)
+def test_a_test_reaches_into_nobody_elses_privates(path: Path) -> None:
+    """What it wants to know it asks, so that what is private can change without it."""
+    assert not list(privates(ast.parse(path.read_text())))
+
+
+def privates(tree: ast.Module) -> Iterator[str]:
+    """Where a module uses a private name of something that is not itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) not in OWN:
+            names = [node.attr]
+        else:
+            continue
+        for name in names:
+            if name.startswith("_") and not name.startswith("__"):
+                yield f"line {node.lineno}: {name}"
+
+
 @every_source
 def test_the_machine_is_reached_through_the_doors_only(path: Path) -> None:
     inside = path.relative_to(ROOT / "src").as_posix()
@@ -111,6 +133,21 @@ def reaches(tree: ast.Module) -> Iterator[str]:
         for module in modules:
             if module.partition(".")[0] in DOORS_ONLY:
                 yield f"line {node.lineno}: import {module}"
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("engine._maintenance.run()", 1),
+        ("a.b[0]._c", 1),
+        ("from topics.engine.engine import _x", 1),
+        ("self._own = 1", 0),
+        ("super()._work()", 0),
+        ("module.__file__", 0),
+    ],
+)
+def test_the_check_of_privates_sees_them(code: str, count: int) -> None:
+    assert len(list(privates(ast.parse(code)))) == count
 
 
 @pytest.mark.parametrize(

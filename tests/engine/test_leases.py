@@ -277,19 +277,19 @@ def test_due_tells_when_the_next_job_comes_back(queue: World) -> None:
     """The next expiry or the end of the next delay, None when nothing is on its way."""
     queue.fill("q", 3)
     now_s = queue.clock.monotonic_s()
-    assert queue.engine.queue_due_s("q") is None
+    assert queue.engine.queue_handle("q").due_s is None
     queue.engine.nack("q", "a", [1], 50)
-    assert queue.engine.queue_due_s("q") is None
+    assert queue.engine.queue_handle("q").due_s is None
     taken(queue, "a", 2)
-    assert queue.engine.queue_due_s("q") == pytest.approx(now_s + 1.001)
+    assert queue.engine.queue_handle("q").due_s == pytest.approx(now_s + 1.001)
     queue.engine.nack("q", "a", [1], 200)
-    assert queue.engine.queue_due_s("q") == pytest.approx(now_s + 0.2)
+    assert queue.engine.queue_handle("q").due_s == pytest.approx(now_s + 0.2)
     queue.engine.ack("q", "a", [2])
     queue.clock.advance(200)
     assert taken(queue, "b", lease_ms=400) == [1, 3]
-    assert queue.engine.queue_due_s("q") == pytest.approx(now_s + 0.601)
+    assert queue.engine.queue_handle("q").due_s == pytest.approx(now_s + 0.601)
     queue.engine.ack("q", "b", [1, 3])
-    assert queue.engine.queue_due_s("q") is None
+    assert queue.engine.queue_handle("q").due_s is None
 
 
 def test_what_does_not_fit_is_refused_with_nothing_changed(queue: World) -> None:

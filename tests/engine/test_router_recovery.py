@@ -11,7 +11,6 @@ import pytest
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained, values
 from tests.support.late import hold_syncs
 from topics.engine.engine import Engine
-from topics.engine.routing import definitions
 from topics.engine.state.write_request import request_of
 from topics.errors import RouterNotFound
 
@@ -240,7 +239,7 @@ def test_an_id_that_the_log_names_is_given_to_no_other_topic(
     syncer = hold_syncs(engine)
     shard = engine.core.log.shard_of(engine.core.by_name["d"]).index
     # Two writes that reach the disk in the other order.
-    monkeypatch.setattr(definitions, "_lasting", lambda _core, source: source)
+    monkeypatch.setattr(engine.core.committer, "sync", lambda: None)
     engine.submit_router("r", {"source": "s", "dest": "d"})
     engine.flush()
     syncer.release(shard)

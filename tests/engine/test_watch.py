@@ -76,7 +76,7 @@ class Watching:
         self.world = world
         self.scheduler = Scheduler(world.clock, lambda: None)
         self.feeds = Feeds(world.engine.core, self.scheduler)
-        world.engine.core.published = self.feeds.published
+        world.engine.on_published(self.feeds.published)
 
     def turn(self) -> None:
         while self.scheduler.turn():

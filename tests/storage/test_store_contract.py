@@ -336,7 +336,7 @@ class TestObjectStoreWithNativeRanges(StoreContract):
     @pytest.fixture
     def store(self, monkeypatch: pytest.MonkeyPatch) -> Store:
         store = ObjectStore("s3://in-memory")
-        monkeypatch.setattr(store, "_bucket", MemoryStore())
+        monkeypatch.setattr(store, "bucket", MemoryStore())
         return store
 
 

@@ -20,6 +20,7 @@ from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import pages
 from topics.engine.reading.pages import View
 from topics.engine.routing import definitions
+from topics.engine.serving import Serving
 from topics.engine.state.routers import Router
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import (
@@ -51,7 +52,7 @@ BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 
 
-class Engine(QueueCalls):
+class Engine(QueueCalls, Serving):
     # -- topics ------------------------------------------------------------------------------
 
     def put_topic(self, name: str, config: catalog.Given = None) -> tuple[TopicConfig, bool]:
@@ -79,9 +80,9 @@ class Engine(QueueCalls):
         return catalog.drop(self.core, name, if_empty=if_empty)
 
     def list_topics(self, *, prefix: str = "", after: str = "", limit: int = 100) -> list[str]:
-        """Names in byte order behind `after`."""
+        """Names in byte order after `after`."""
         self._check_open()
-        return self.core.names.page([prefix], after=after, limit=limit)
+        return self.names([prefix], after=after, limit=limit)
 
     def state(self, name: str, *, touch: bool = True, cursors: bool = True) -> TopicState:
         topic = self._topic(name)

@@ -14,7 +14,6 @@ from typing import Any, Self
 from topics.clock import Clock, SystemClock
 from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import T, Ticket
-from topics.engine.ops import deleting, promotion
 from topics.engine.ops.ceilings import close as close_ceiling
 from topics.engine.ops.resident import write_account
 from topics.engine.recovery.recovery import Recovery
@@ -268,13 +267,11 @@ class Lifecycle:
 
     def _poisoned(self, error: Poisoned) -> None:
         self.core.data.poison(str(error))
-        promotion.give_up(self.core, error)
-        deleting.give_up(self.core, error)
+        self.core.preparing.give_up(error)
 
     def _wait(self, ticket: Ticket[T]) -> T:
         def wait() -> T:
-            promotion.finish_for(self.core, ticket)
-            deleting.finish_for(self.core, ticket)
+            self.core.preparing.finish_for(ticket)
             return self.core.committer.wait(ticket)
 
         result = self._guard(wait)

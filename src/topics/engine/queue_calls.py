@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import catalog
 from topics.engine.queues import claims, leases
+from topics.engine.queues.handle import QueueHandle
 from topics.engine.reader_calls import ReaderCalls
 from topics.engine.state.queue_values import Acked, Claimant, Claimed, Extended, Nacked
 from topics.engine.state.topic import Topic
@@ -134,12 +135,15 @@ class QueueCalls(ReaderCalls):
         assert state is not None
         return state
 
-    def queue_due_s(self, name: str) -> float | None:
-        """When the next lease runs out or delay ends, on the monotonic clock; None if none does."""
-        queue = self._queue(name).queue
-        assert queue is not None
-        due_ms = queue.next_due()
-        return None if due_ms is None else due_ms / 1000
+    def ready_jobs(self, name: str) -> int | None:
+        """How many jobs a queue has that can be claimed now; None where there is no such queue."""
+        topic = self.core.by_name.get(name)
+        state = None if topic is None else catalog.queue_state(self.core, topic)
+        return None if state is None else state.ready
+
+    def queue_handle(self, name: str) -> QueueHandle:
+        """The queue of this name, for whoever hands out its jobs. Raises as a claim would."""
+        return QueueHandle(self.core, self._queue(name))
 
     def _queue(self, name: str) -> Topic:
         topic = self._topic(name)

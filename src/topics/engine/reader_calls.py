@@ -105,7 +105,4 @@ class ReaderCalls(Lifecycle):
                 return read()
             except ColdMiss as miss:
                 segments = self.core.segments
-                fetched = list(zip(miss.ahead, segments.fetch(miss.ahead), strict=True))
-                # The first one last: it is needed next, and the cache may be small.
-                for block, columns in reversed(fetched):
-                    segments.admit(block, columns)
+                segments.admit_all(miss.ahead, segments.fetch(miss.ahead))

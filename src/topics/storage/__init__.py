@@ -1,1 +1,25 @@
-"""Bytes on disk and in the cold tier: synchronous, and knowing nothing of HTTP or event loops."""
+"""Bytes on disk and in the cold tier: synchronous, and knowing nothing of HTTP or event loops.
+
+A data directory, and the modules that know its bytes:
+
+    LOCK FORMAT POISONED    datadir     the owner, the version, that a sync has failed
+    MARKS                   marks       which log files there are, and how far each was durable
+    wal/*.wal               wal         writing: shards of files that only grow at their end
+                            wal_reader  reading: what is valid, torn, corrupt or missing
+                            wal_salvage reading what is left of a damaged one
+                            frames      the bytes of groups and frames, for all three
+    seg/*.seg               segment     sealed records; flags: which of them were deleted since
+    seg/*.cold              cold        the local side of a segment in the cold store
+    snap/*.snap             snapshot    every topic without its records
+
+`columns` is the one codec for a run of records, in log, memory and segments. `tiers` is the cold
+store, a directory or, with `objects`, a bucket. All of it goes through `fs`, the only door to the
+disk (`readonly` is that door for those who only look); `prefetch` reads ahead, `heap` asks the
+system for memory.
+
+What is always true on disk: a log file is named in MARKS before its first group, and MARKS is never
+ahead of the log. A segment, a snapshot and the MARKS of a start are written whole under another
+name, synced and renamed. A segment never changes but for its flags. What neither of the two newest
+snapshots needs is removed only after both were read in full. After a failed sync nothing more is
+written.
+"""

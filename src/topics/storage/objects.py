@@ -72,7 +72,7 @@ class ObjectStore:
         self._bucket_answered = False
         self._answers_ranges_with_200 = False
         try:
-            self._bucket = from_url(
+            self.bucket = from_url(
                 url,
                 retry_config={
                     "max_retries": RETRIES_MAX,
@@ -96,10 +96,10 @@ class ObjectStore:
                 break
         with self._errors(name):
             if len(head) <= UPLOAD_PART_BYTES:
-                obstore.put(self._bucket, name, bytes(head), use_multipart=False)
+                obstore.put(self.bucket, name, bytes(head), use_multipart=False)
                 return
             obstore.put(
-                self._bucket,
+                self.bucket,
                 name,
                 _bounded(itertools.chain((bytes(head),), parts)),
                 use_multipart=True,
@@ -129,7 +129,7 @@ class ObjectStore:
     def size(self, name: str) -> int:
         check_name(name)
         with self._errors(name):
-            return obstore.head(self._bucket, name)["size"]
+            return obstore.head(self.bucket, name)["size"]
 
     def exists(self, name: str) -> bool:
         try:
@@ -141,13 +141,13 @@ class ObjectStore:
     def delete(self, name: str) -> None:
         check_name(name)
         with contextlib.suppress(FileNotFoundError), self._errors(name):
-            obstore.delete(self._bucket, name)
+            obstore.delete(self.bucket, name)
 
     def list(self, prefix: str = "") -> Names:
         # The provider's prefix ends at a slash; the rest of ours is filtered here.
         directory = directory_of(prefix)
         with self._errors(prefix):
-            pages = obstore.list(self._bucket, prefix=directory or None)
+            pages = obstore.list(self.bucket, prefix=directory or None)
             paths = [entry["path"] for page in pages for entry in page]
         # Some endpoints list a name twice that was put twice at once.
         return sorted({path for path in paths if path.startswith(prefix) and NAME.fullmatch(path)})
@@ -161,7 +161,7 @@ class ObjectStore:
             try:
                 with self._errors(name):
                     options: GetOptions = {"range": (offset, offset + length)}
-                    found = obstore.get(self._bucket, name, options=options)
+                    found = obstore.get(self.bucket, name, options=options)
                     data = found.bytes().to_bytes()
                     return self._checked(name, data, min(length, found.meta["size"] - offset))
             except OSError as error:
@@ -177,7 +177,7 @@ class ObjectStore:
         and made here.
         """
         with self._errors(name):
-            bucket = cast("S3Store", self._bucket)
+            bucket = cast("S3Store", self.bucket)
             url = obstore.sign(bucket, "GET", name, timedelta(seconds=SIGNED_SECONDS))
             request = Request(url, headers={"Range": f"bytes={offset}-{offset + length - 1}"})
             with urlopen(request, timeout=REQUEST_SECONDS_MAX) as response:
@@ -218,7 +218,7 @@ class ObjectStore:
         if self._bucket_answered:
             return
         try:
-            next(iter(obstore.list(self._bucket, chunk_size=1)), None)
+            next(iter(obstore.list(self.bucket, chunk_size=1)), None)
         except (BaseError, OSError) as failure:
             raise OSError(errno.EIO, self._says(failure), name) from error
         self._bucket_answered = True

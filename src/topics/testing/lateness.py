@@ -53,7 +53,7 @@ class Lateness(Syncer, Jobs):
     def attach(self, engine: Lifecycle) -> None:
         """Takes the place of the engine's syncer and of its background threads."""
         core = engine.core
-        core.log.syncer = core.jobs = self
+        core.log.syncer = core.background.jobs = self
         self._notify = lambda: core.notify()
 
     @property

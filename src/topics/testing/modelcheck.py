@@ -357,10 +357,10 @@ def verify(model: Model, engine: Engine, now_ms: int, cursors: Iterable[int] = (
         expected = topic.explain(0, topic.head + 2)
         require(ranges == expected, f"{name}: explain says {ranges}, not {expected}")
         for cursor in {0, topic.head, topic.head + 1, *cursors}:
-            _verify_read(topic, engine, cursor)
+            verify_read(topic, engine, cursor)
 
 
-def _verify_read(topic: ModelTopic, engine: Engine, cursor: int) -> None:
+def verify_read(topic: ModelTopic, engine: Engine, cursor: int) -> None:
     for limit, nodes in ((0, ()), (2, ("n1",))):
         page = engine.diff(topic.name, from_seq=cursor, limit=limit, node=nodes)
         told = page.tombstone

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import topics
 from tests.support.servers import Client, inside
+from topics.engine import gauges
 from topics.server.routes import metrics
 
 NAMES = {
@@ -78,7 +79,7 @@ def test_many_topics_are_summed_in_slices_and_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics, "TOPICS_MAX", 3)
-    monkeypatch.setattr(metrics, "SLICE_TOPICS", 2)
+    monkeypatch.setattr(gauges, "SLICE_TOPICS", 2)
     with inside(tmp_path) as served, served.client() as client:
         for number in range(8):
             client.write(f"t{number}", 1, 2)

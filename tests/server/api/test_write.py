@@ -26,6 +26,20 @@ def test_a_write_answers_with_its_seqs(client: Client, topic: str) -> None:
     assert (more.status, more.json["created"], more.json["seqs"]) == (200, False, [3])
 
 
+@pytest.mark.parametrize("durability", ["fsync", "disk", "memory", "ephemeral"])
+def test_a_write_of_one_record_is_answered_as_any_other(
+    client: Client, topic: str, durability: str
+) -> None:
+    """By the short way as by the general one: the same fields in the same order."""
+    client.put(f"/v0/topics/{topic}", {"durability": durability})
+    one, many = client.write(topic, 1), client.write(topic, 2, 3)
+    assert list(one.json) == list(many.json)
+    assert list(one.json["performance"]) == list(many.json["performance"])
+    assert one.json["seqs"] == [one.json["first_seq"]] == [one.json["last_seq"]] == [1]
+    assert (one.json["head_seq"], one.json["count"]) == (1, 1)
+    assert one.headers.keys() == many.headers.keys()
+
+
 def test_seqs_can_be_left_out(client: Client, topic: str) -> None:
     body = {"records": [{"data": n} for n in range(5)]}
     bare = client.post(f"/v0/topics/{topic}?return_seqs=false", body).json

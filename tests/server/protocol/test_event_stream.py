@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 
+import pytest
+
 from tests.server.protocol.app import Served
 from tests.server.protocol.wire import Wire, eventually, message
+from topics.server.http.http1 import HttpProtocol
 
 
 def dechunked(data: bytes) -> bytes:
@@ -139,13 +143,22 @@ def test_what_the_client_sends_is_ignored(served: Served, wire: Wire) -> None:
     assert wire.buffer == b""
 
 
-def test_events_are_not_delayed_by_the_kernel(served: Served, wire: Wire) -> None:
-    opened(served, wire)
-    transport = served.app.streams[0]._transport
-    assert transport is not None
-    inner = transport.get_extra_info("socket")
-    assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert inner.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+def test_events_are_not_delayed_by_the_kernel(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transports: list[asyncio.Transport] = []
+    made = HttpProtocol.connection_made
+
+    def noted(protocol: HttpProtocol, transport: asyncio.Transport) -> None:
+        transports.append(transport)
+        made(protocol, transport)
+
+    monkeypatch.setattr(HttpProtocol, "connection_made", noted)
+    with Wire(served.port) as wire:
+        opened(served, wire)
+        inner = transports[0].get_extra_info("socket")
+        assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert inner.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 def test_a_broken_callback_harms_nobody(served: Served) -> None:

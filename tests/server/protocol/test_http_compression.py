@@ -12,7 +12,7 @@ import pytest
 from tests.server.protocol.app import LOOPS, Served, serving
 from tests.server.protocol.wire import Answered, Wire, message
 from topics.server.http.limits import KIB, MIB, HttpLimits
-from topics.server.http.message import _accepts_gzip
+from topics.server.http.message import accepts_gzip
 
 GZIP = "Content-Encoding: gzip\r\n"
 BODY_MAX = 2 * MIB
@@ -134,4 +134,4 @@ def test_nothing_is_compressed_unasked(wire: Wire) -> None:
     ],
 )
 def test_what_a_client_accepts_is_understood(accepted: bytes, is_taken: bool) -> None:
-    assert _accepts_gzip(accepted) is is_taken
+    assert accepts_gzip(accepted) is is_taken

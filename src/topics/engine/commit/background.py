@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 class Job:
@@ -47,3 +47,33 @@ class ThreadJobs(Jobs):
 
     def pause(self) -> None:
         threading.Event().wait(0.0005)
+
+
+class Background:
+    """Sliced work that waits for threads; it says so, because more slices would do nothing then."""
+
+    def __init__(self, *, threads: bool) -> None:
+        # Replaceable: a test may have jobs end when it says so.
+        self.jobs: Jobs = ThreadJobs() if threads else Jobs()
+        self.is_waiting = False
+
+    def run(self, call: Callable[[], None]) -> Iterator[None]:
+        """Runs a blocking call beside the caller; raises what it raised."""
+        job = self.jobs.start(call)
+        try:
+            while not job.done:
+                yield from self.wait()
+        finally:
+            # Whoever gives up the work still waits for what is under way.
+            while not job.done:
+                self.jobs.pause()
+        job.result()
+        yield
+
+    def wait(self) -> Iterator[None]:
+        """A turn that only a thread can bring on."""
+        self.is_waiting = True
+        try:
+            yield
+        finally:
+            self.is_waiting = False

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from topics.clock import Clock
-from topics.engine.commit.background import Jobs, ThreadJobs
+from topics.engine.commit.background import Background
 from topics.engine.commit.committer import Committer
 from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Leaving
 from topics.engine.commit.log import Log
+from topics.engine.commit.preparing import Preparing
 from topics.engine.commit.tiering import Tiering
 from topics.engine.state import retention
 from topics.engine.state.block import Block
@@ -28,10 +28,6 @@ from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
-if TYPE_CHECKING:
-    from topics.engine.ops.deleting import Deletion
-    from topics.engine.ops.promotion import Promotion
-
 TIDY_AT_ONCE_PIECES = 4
 # Frames that belong to no topic are written under this one.
 SYSTEM = Topic(0, "", 0, TopicConfig())
@@ -43,7 +39,7 @@ class Core:
         self.clock = clock
         self.settings = settings
         self.segments = segments
-        self.jobs: Jobs = ThreadJobs() if settings.threads else Jobs()
+        self.background = Background(threads=settings.threads)
         self.committer: Committer
         self.log: Log
         self.generation = 0
@@ -53,7 +49,7 @@ class Core:
         # Called from the sync threads when something has become durable.
         self.notify: Callable[[], None] = nothing
         # Called when a topic's head moved or the topic was dropped; may not call the engine.
-        self.published: Callable[[Topic], None] = unheard
+        self.on_published: list[Callable[[Topic], None]] = []
         self.by_name: dict[str, Topic] = {}
         self.names = Names(self.by_name)
         self.by_id: dict[int, Topic] = {}
@@ -83,39 +79,14 @@ class Core:
         self.open_topics: dict[int, None] = {}
         # Topics whose tag index has work left over for maintenance.
         self.unfolded: set[int] = set()
-        # Deletes that are being prepared, and what tidies up behind others.
-        self.deletions: list[Deletion] = []
+        self.preparing = Preparing()
+        # What tidies up behind deletes.
         self.tidying: deque[Iterator[None]] = deque()
-        # Ephemeral topics on their way to another class, by id.
-        self.promotions: dict[int, Promotion] = {}
         # Whether a checkpoint is under way; see `sealing`.
         self.is_sealing = False
         # How often the log was cut for a checkpoint.
         self.checkpoints_begun = 0
-        self.tiering = Tiering(self)
-        # Whether sliced work waits for a thread: then more slices now would do nothing.
-        self.is_waiting = False
-
-    def in_background(self, call: Callable[[], None]) -> Iterator[None]:
-        """Runs a blocking call beside the caller; raises what it raised."""
-        job = self.jobs.start(call)
-        try:
-            while not job.done:
-                yield from self.waiting()
-        finally:
-            # Whoever gives up the work still waits for what is under way.
-            while not job.done:
-                self.jobs.pause()
-        job.result()
-        yield
-
-    def waiting(self) -> Iterator[None]:
-        """A turn of sliced work that only a thread can bring on."""
-        self.is_waiting = True
-        try:
-            yield
-        finally:
-            self.is_waiting = False
+        self.tiering = Tiering(data, clock, settings, segments, self.background)
 
     def until_durable(self) -> Iterator[None]:
         """Waits, a step at a time, until all that was written so far is durable."""
@@ -125,7 +96,7 @@ class Core:
             while shard.synced < mark:
                 if shard.poison is not None:
                     raise Poisoned(f"sync of the write-ahead log failed: {shard.poison}")
-                yield from self.waiting()
+                yield from self.background.wait()
         self.committer.poll()
 
     def settle_marks(self) -> None:
@@ -136,7 +107,7 @@ class Core:
     @property
     def is_deleting(self) -> bool:
         """Whether deletes that are too much for a turn have something left to do."""
-        return bool(self.deletions or self.tidying or self.committer.is_holding)
+        return bool(self.preparing.deletions or self.tidying or self.committer.is_holding)
 
     def tidy(self, work: Iterator[None]) -> None:
         """Does work that nobody waits for: at once when it is little, else in slices."""
@@ -153,6 +124,11 @@ class Core:
             check_name(name)
             raise TopicNotFound(f'topic "{name}" does not exist', topic=name)
         return topic
+
+    def published(self, topic: Topic) -> None:
+        """A topic's head moved, or the topic is gone."""
+        for told in self.on_published:
+            told(topic)
 
     def enter(self, topic: Topic) -> None:
         self.by_id[topic.id] = topic
@@ -241,7 +217,7 @@ class Core:
     def bring(self, block: Block) -> Iterator[None]:
         """Fetches a cold block beside the caller; raises what the store raised."""
         found: list[Columns] = []
-        yield from self.in_background(lambda: found.extend(self.segments.fetch([block])))
+        yield from self.background.run(lambda: found.extend(self.segments.fetch([block])))
         self.segments.admit(block, found[0])
 
     @contextlib.contextmanager
@@ -329,8 +305,4 @@ class Core:
 
 
 def nothing() -> None:
-    pass
-
-
-def unheard(_topic: Topic) -> None:
     pass

@@ -11,21 +11,20 @@ import errno
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
-from topics.engine.commit.background import Job
-from topics.engine.state.block import Block
-from topics.engine.state.segments import Segment
+from topics.clock import Clock
+from topics.engine.commit.background import Background, Job
+from topics.engine.state.block import Block, Segment
+from topics.engine.state.segments import Segments
 from topics.errors import CorruptData, TopicsError
+from topics.settings import Settings
 from topics.storage import cold
 from topics.storage import segment as codec
 from topics.storage.columns import Columns
+from topics.storage.datadir import DataDir
 from topics.storage.frames import checksum
 from topics.storage.fs import File, join, opened
 from topics.storage.segment import FileBytes, SegmentInfo
-
-if TYPE_CHECKING:
-    from topics.engine.commit.core import Core
 
 LOG = logging.getLogger("topics.engine")
 
@@ -36,8 +35,19 @@ DELETES_MAX = 100
 class Tiering:
     """What is to be done in the cold store, and how that goes."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        data: DataDir,
+        clock: Clock,
+        settings: Settings,
+        segments: Segments,
+        background: Background,
+    ) -> None:
+        self._data = data
+        self._clock = clock
+        self._settings = settings
+        self._segments = segments
+        self._background = background
         self.failures_total = 0
         # What the store said last, while it fails.
         self.error = ""
@@ -66,7 +76,7 @@ class Tiering:
         """Notes that a call failed; the next is made after a while."""
         self.failures_total += 1
         self._backoff_s = min(max(self._backoff_s * 2, BACKOFF_MIN_S), BACKOFF_MAX_S)
-        self._retry_s = self._core.clock.monotonic_s() + self._backoff_s
+        self._retry_s = self._clock.monotonic_s() + self._backoff_s
         self.error = str(error.__cause__ or error)
         LOG.error(
             "the cold store fails, next try in %d s; nothing is lost: %s",
@@ -82,7 +92,7 @@ class Tiering:
     @property
     def may_try(self) -> bool:
         """Whether the store answered last time, or that was long enough ago."""
-        return self._core.clock.monotonic_s() >= self._retry_s
+        return self._clock.monotonic_s() >= self._retry_s
 
     def want(self, block: Block) -> None:
         """Asks for a cold block; it is in the cache some time, unless others are asked for."""
@@ -94,7 +104,7 @@ class Tiering:
         Until then snapshots go on to name it as garbage, so that no restart forgets it.
         """
         self.stored.pop(number, None)
-        if self._core.segments.store is not None:
+        if self._segments.store is not None:
             self.unneeded.append(number)
 
     def look(self) -> None:
@@ -116,7 +126,7 @@ class Tiering:
             else:
                 self.answered()
                 self._ended()
-        if self._job is None and self._core.segments.store is not None and self.may_try:
+        if self._job is None and self._segments.store is not None and self.may_try:
             self._begin()
 
     def _begin(self) -> None:
@@ -124,7 +134,7 @@ class Tiering:
         if block is not None:
             columns: list[Columns] = []
             self._start(
-                lambda: columns.extend(self._core.segments.fetch([block])),
+                lambda: columns.extend(self._segments.fetch([block])),
                 lambda: self._admit(block, columns[0]),
             )
         elif self.unneeded:
@@ -141,14 +151,14 @@ class Tiering:
 
     def _start(self, call: Callable[[], None], ended: Callable[[], None]) -> None:
         self._ended = ended
-        self._job = self._core.jobs.start(call)
+        self._job = self._background.jobs.start(call)
 
     def surplus(self) -> Iterator[Segment]:
         """The segments that have to go for the hot tier to fit, oldest first."""
-        hot = [held for held in self._core.segments.live.values() if not held.is_cold]
+        hot = [held for held in self._segments.live.values() if not held.is_cold]
         total = sum(held.info.size for held in hot)
         for held in sorted(hot, key=lambda held: held.number):
-            if total <= self._core.settings.hot_bytes:
+            if total <= self._settings.hot_bytes:
                 return
             if held.number not in self._damaged:
                 total -= held.info.size
@@ -161,14 +171,14 @@ class Tiering:
 
     def _admit(self, block: Block, columns: Columns) -> None:
         self._wanted = None
-        self._core.segments.admit(block, columns)
+        self._segments.admit(block, columns)
 
     def _store(self, info: SegmentInfo) -> list[bytes]:
         """Stores a segment whole; the spans of its blocks, each of which was read and is sound."""
-        core, name = self._core, codec.file_name(info.number)
-        store = core.segments.store
+        data, name = self._data, codec.file_name(info.number)
+        store = self._segments.store
         assert store is not None
-        with opened(core.data.fs, join(core.data.segments, name), writable=False) as file:
+        with opened(data.fs, join(data.segments, name), writable=False) as file:
             source = FileBytes(file)
             try:
                 blocks = (codec.read_block(source, row, info.number) for row in info.rows)
@@ -185,11 +195,11 @@ class Tiering:
     def _keep(self, held: Segment, spans: list[bytes]) -> None:
         if not spans:
             self._damaged.add(held.number)
-        elif held.number in self._core.segments.live:
+        elif held.number in self._segments.live:
             self.stored[held.number] = spans
 
     def _delete(self, numbers: list[int]) -> None:
-        store = self._core.segments.store
+        store = self._segments.store
         assert store is not None
         for number in numbers:
             store.delete(codec.file_name(number))
@@ -200,7 +210,7 @@ class Tiering:
     def settle(self) -> Iterator[None]:
         """Waits for the call under way, and forgets what it stored."""
         while self._job is not None and not self._job.done:
-            yield from self._core.waiting()
+            yield from self._background.wait()
         self._job = None
         self.stored.clear()
 

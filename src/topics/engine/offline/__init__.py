@@ -1,6 +1,8 @@
 """Tools for a directory that no server has open: check, repair, salvage.
 
-They read everything and trust nothing: every checksum is computed, every count is made again. Only
-`repair` writes, and only what it can prove; what it gives up is written down as a loss. They stand
-above the engine because repair opens one at its end to show that the directory opens.
+They read everything and trust nothing: every checksum is computed, every count is made again.
+`check` changes nothing and says what it found (`findings`, `invariants`, `check_segments`).
+`salvage` builds the best state that a damaged directory still proves, from its log and its
+segments; `repair` writes that down, and what it gives up as a loss. They stand above the engine
+because repair opens one at its end to show that the directory opens.
 """

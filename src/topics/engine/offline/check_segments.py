@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from topics.engine.offline.findings import Report
 from topics.engine.recovery.inventory import Chosen, leftovers, number_of
 from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
 from topics.storage import flags as flags_of
+from topics.storage.datadir import DataDir
 from topics.storage.fs import join, opened, shown
 from topics.storage.segment import Bytes, FileBytes, SegmentInfo
 from topics.storage.snapshot import Snapshot
 from topics.storage.tiers import Store
 
-if TYPE_CHECKING:
-    from topics.engine.offline.check import Checker
+
+class Checker(Protocol):
+    """What a check of segments needs to know, and to whom it tells what it found."""
+
+    data: DataDir
+    report: Report
+    store: Store | None
+
+    def read(self, count: int) -> None:
+        """Notes that one more file was looked at."""
+        ...
 
 
 class StoreBytes:

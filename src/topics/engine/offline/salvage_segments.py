@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from topics.engine.commit.core import Core
 from topics.engine.offline.salvaged import Salvage
 from topics.engine.recovery.inventory import Held, enter_topic, number_of, open_segment
-from topics.engine.state.block import Block
-from topics.engine.state.segments import Segment
+from topics.engine.state.block import Block, Segment
 from topics.engine.state.topic import Topic
 from topics.errors import CorruptData, InvalidRequest, StorageError
 from topics.storage import cold, segment, snapshot

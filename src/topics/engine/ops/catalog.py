@@ -59,7 +59,7 @@ def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket[None]]
             topic=name, type=topic.config.type,
         )  # fmt: skip
     # While something of the topic is on its way to the disk, `config` is not the last word.
-    if config == topic.config and not topic.gated and topic.id not in core.promotions:
+    if config == topic.config and not topic.gated and topic.id not in core.preparing.promotions:
         ticket.resolve(None)
         return topic, False, ticket
     configure(core, topic, config, ticket)
@@ -107,8 +107,7 @@ def uncreate(core: Core, topic: Topic) -> None:
 
 
 def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None]) -> None:
-    if topic.id in core.promotions:
-        promotion.finish(core, topic.id)
+    core.preparing.finish_promotion(topic.id)
     before = topic.durability
     keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
     if topic.gated and (before != config.durability or keeps_leases):

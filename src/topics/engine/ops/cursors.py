@@ -13,7 +13,7 @@ above the one that stands was applied before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from topics.engine.commit.core import Core
 from topics.engine.commit.frame import Op
 from topics.engine.commit.ticket import Ticket
 from topics.engine.state import retention
+from topics.engine.state.cursors import CursorFrame, Cursors
 from topics.engine.state.topic import Topic
 from topics.errors import Conflicting, CursorRegressed, InvalidRequest, NotFound, Throttled
 from topics.storage import frames
@@ -31,14 +32,6 @@ from topics.types import U64_MAX, Cursor, CursorState, Hold, check_name
 CURSORS_MAX = 1000
 
 _ENCODER = msgspec.msgpack.Encoder()
-
-
-class CursorFrame(msgspec.Struct, array_like=True):
-    """What a CURSOR frame says: a cursor as it now stands, or None when it was deleted."""
-
-    version: int
-    name: str
-    cursor: Cursor | None
 
 
 _FRAME = msgspec.msgpack.Decoder(CursorFrame)
@@ -52,44 +45,6 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     if_absent: bool = False
     reset: bool = False
     hold: Hold | UnsetType | None = UNSET
-
-
-class Cursors:
-    """The cursors of one topic: as they stand, and as they will when all that is staged is."""
-
-    __slots__ = ("assigned", "latest", "standing", "version")
-
-    def __init__(self, cursors: Iterable[Cursor] = (), version: int = 0) -> None:
-        self.standing = {cursor.name: cursor for cursor in cursors}
-        self.latest = dict(self.standing)
-        # Of the last frame that was applied, and of the last one that was staged.
-        self.version = self.assigned = version
-
-    def fold(self, frame: CursorFrame) -> bool:
-        """Applies a frame; False when it was applied before."""
-        if frame.version <= self.version:
-            return False
-        self.version = frame.version
-        _set(self.standing, frame.name, frame.cursor)
-        if frame.version > self.assigned:
-            # It comes from the log: nobody here has staged it.
-            self.assigned = frame.version
-            _set(self.latest, frame.name, frame.cursor)
-        return True
-
-    def dump(self) -> tuple[list[Cursor], int]:
-        """What a snapshot keeps: nothing of what is still on its way to the disk."""
-        return list(self.standing.values()), self.version
-
-    def holds(self) -> tuple[Cursor, ...]:
-        return tuple(cursor for cursor in self.standing.values() if cursor.hold is not None)
-
-
-def _set(cursors: dict[str, Cursor], name: str, cursor: Cursor | None) -> None:
-    if cursor is None:
-        cursors.pop(name, None)
-    else:
-        cursors[name] = cursor
 
 
 def enter(topic: Topic, cursors: list[Cursor], version: int) -> None:
@@ -241,9 +196,7 @@ def _stage(
 ) -> None:
     cursors = topic.cursors = topic.cursors or Cursors()
     before = cursors.latest.get(name)
-    cursors.assigned += 1
-    frame = CursorFrame(cursors.assigned, name, after)
-    _set(cursors.latest, name, after)
+    frame = cursors.assign(name, after)
 
     def apply() -> Any:
         if _fold(topic, frame) and not topic.dropped:
@@ -253,7 +206,7 @@ def _stage(
 
     op = Op(
         topic, frames.CURSOR, apply, gated=True, ticket=ticket, payload=_ENCODER.encode(frame),
-        undo=lambda: _set(cursors.latest, name, before),
+        undo=lambda: cursors.expect(name, before),
     )  # fmt: skip
     # So that replay expires and evicts the same.
     op.ts = now_ms

@@ -11,7 +11,6 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Generator
-from typing import Any
 
 from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
@@ -20,7 +19,7 @@ from topics.engine.state.block import Block
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.tags import Match
 from topics.engine.state.topic import Topic
-from topics.errors import StorageError, TopicsError
+from topics.errors import StorageError
 from topics.storage.segment import DEAD
 from topics.types import Deleted
 
@@ -43,7 +42,7 @@ def delete(
     for _ in range(AT_ONCE_PIECES):
         if work.step():
             return
-    core.deletions.append(work)
+    core.preparing.deletions.append(work)
 
 
 class Deletion:
@@ -54,7 +53,7 @@ class Deletion:
     ) -> None:
         self.ticket = ticket
         self._core = core
-        self._topic = topic
+        self.topic = topic
         self._match = match
         self._steps = self._below(bound) if match is None else self._matching(match, bound)
 
@@ -64,7 +63,7 @@ class Deletion:
             next(self._steps)
         except StopIteration as found:
             frame, runs = found.value
-            DeleteOp(self._core, self._topic, frame, runs, self._match, self.ticket).stage()
+            DeleteOp(self._core, self.topic, frame, runs, self._match, self.ticket).stage()
             return True
         return False
 
@@ -72,13 +71,13 @@ class Deletion:
         """Prepares to the end, at once."""
         try:
             while not self.step():
-                if self._core.is_waiting:
-                    self._core.jobs.pause()
+                if self._core.background.is_waiting:
+                    self._core.background.jobs.pause()
         except StorageError as error:
             self.ticket.fail(error)
 
     def _below(self, bound: int) -> Generator[None, None, Found]:
-        topic = self._topic
+        topic = self.topic
         position = topic.block_at(bound)
         is_cut = position < len(topic.blocks) and topic.blocks[position].first < bound
         if is_cut and bound > topic.floor:
@@ -87,7 +86,7 @@ class Deletion:
         return DeleteFrame(bound, b""), array("Q")
 
     def _matching(self, match: Match, bound: int) -> Generator[None, None, Found]:
-        topic = self._topic
+        topic = self.topic
         while topic.untagged and not topic.dropped:
             yield from self._core.index_more_tags(topic)
         found: dict[int, list[int]] = defaultdict(list)
@@ -121,29 +120,16 @@ class Deletion:
 
 def advance(core: Core) -> bool:
     """A piece of every delete that is being prepared; True when there is more to do."""
-    for work in list(core.deletions):
+    deletions = core.preparing.deletions
+    for work in list(deletions):
         try:
             if not work.step():
                 continue
         except StorageError as error:
             work.ticket.fail(error)
-        core.deletions.remove(work)
+        deletions.remove(work)
         core.committer.flush()
-    return bool(core.deletions)
-
-
-def finish_for(core: Core, ticket: Ticket[Any]) -> None:
-    """Prepares the delete to its end that somebody waits for, if it is one."""
-    for work in [work for work in core.deletions if work.ticket is ticket]:
-        core.deletions.remove(work)
-        work.finish()
-
-
-def give_up(core: Core, error: TopicsError) -> None:
-    """The engine is about to end: what was not staged has not happened."""
-    works, core.deletions = core.deletions, []
-    for work in works:
-        work.ticket.fail(error)
+    return bool(deletions)
 
 
 def _live(topic: Topic, seqs: list[int], hits: dict[Block, int]) -> list[int]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -51,13 +50,14 @@ def begin(core: Core, topic: Topic, ticket: Ticket[None], change: Callable[[], N
                 return
     except ColdMiss:
         pass
-    core.promotions[topic.id] = work
+    core.preparing.promotions[topic.id] = work
 
 
 def slices(core: Core) -> Iterator[None]:
     """Takes the promotions under way to their ends, fetching cold blocks beside the caller."""
-    while core.promotions:
-        work = next(iter(core.promotions.values()))
+    promotions = core.preparing.promotions
+    while promotions:
+        work = next(iter(promotions.values()))
         try:
             try:
                 is_over = work.step()
@@ -68,35 +68,11 @@ def slices(core: Core) -> Iterator[None]:
             raise
         except StorageError as error:
             # A record of it can not be read: it stays as it is.
-            work.fail(error)
+            work.ticket.fail(error)
             is_over = True
         if is_over:
-            core.promotions.pop(work.topic.id, None)
+            promotions.pop(work.topic.id, None)
         yield
-
-
-def finish(core: Core, topic_id: int) -> None:
-    """Takes a promotion under way to its end, now."""
-    work = core.promotions.pop(topic_id)
-    try:
-        while not work.step_waiting():
-            pass
-    except StorageError as error:
-        work.fail(error)
-
-
-def finish_for(core: Core, ticket: Ticket[Any]) -> None:
-    """Takes the promotion to its end that somebody waits for, if it is one."""
-    for work in list(core.promotions.values()):
-        if work.ticket is ticket:
-            finish(core, work.topic.id)
-
-
-def give_up(core: Core, error: TopicsError) -> None:
-    """The engine is about to end: the classes stay as they were."""
-    for work in core.promotions.values():
-        work.fail(error)
-    core.promotions.clear()
 
 
 class Promotion:
@@ -122,7 +98,14 @@ class Promotion:
         if not self.ticket.done:
             self.ticket.fail(error)
 
-    def step_waiting(self) -> bool:
+    def finish(self) -> None:
+        try:
+            while not self._step_waiting():
+                pass
+        except StorageError as error:
+            self.fail(error)
+
+    def _step_waiting(self) -> bool:
         """Like `step`, but waits for the cold store."""
         try:
             return self.step()

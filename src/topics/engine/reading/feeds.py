@@ -253,6 +253,15 @@ class Feed:
             self.queue.append(cursor)
             self.feeds.scheduler.mark(self)
 
+    def detach(self, cursor: Cursor) -> None:
+        """A reader that does not go on; the last one takes the feed along."""
+        self.idle.pop(cursor, None)
+        self.readers -= 1
+        if cursor.subscription.look.is_strong:
+            self.strong -= 1
+        if not self.readers:
+            self.feeds.forget(self)
+
     # -- what is durable ---------------------------------------------------------------------
 
     def _bound(self) -> int:
@@ -353,15 +362,13 @@ class Feeds:
 
     def detach_one(self, cursor: Cursor) -> None:
         feed, cursor.feed = cursor.feed, None
-        if feed is None:
-            return
-        feed.idle.pop(cursor, None)
-        feed.readers -= 1
-        if cursor.subscription.look.is_strong:
-            feed.strong -= 1
-        if not feed.readers:
-            self._by_id.pop(feed.topic.id, None)
-            self.scheduler.forget(feed)
+        if feed is not None:
+            feed.detach(cursor)
+
+    def forget(self, feed: Feed) -> None:
+        """It has no readers any more."""
+        self._by_id.pop(feed.topic.id, None)
+        self.scheduler.forget(feed)
 
     def resume(self, subscription: Subscription) -> None:
         """The sink takes frames again."""
@@ -382,6 +389,5 @@ class Feeds:
 
     def _fetch_waiting(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
         segments = self.core.segments
-        for block, columns in zip(miss.ahead, segments.fetch(miss.ahead), strict=True):
-            segments.admit(block, columns)
+        segments.admit_all(miss.ahead, segments.fetch(miss.ahead))
         done(None)

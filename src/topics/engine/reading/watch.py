@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -18,9 +18,6 @@ from topics.engine.reading.pages import LoadNow, Slices, View, collect
 from topics.engine.reading.tombstones import Decision, decide
 from topics.engine.state.topic import Topic
 from topics.types import Tombstone
-
-if TYPE_CHECKING:
-    from topics.engine.reading.feeds import Feed
 
 RECORD, TOMBSTONE, CAUGHT_UP, DELETED = "record", "tombstone", "caught-up", "topic-deleted"
 # The word for involuntary loss that a reader meets when it connects.
@@ -79,6 +76,18 @@ class Sink(Protocol):
         ...
 
 
+class Server(Protocol):
+    """Who reads for a cursor that is attached."""
+
+    def requeue(self, cursor: Cursor) -> None:
+        """The cursor can go on."""
+        ...
+
+    def detach(self, cursor: Cursor) -> None:
+        """Nobody reads on from there."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Look:
     """How a reader sees records. Readers who look alike have the same one: compared by identity."""
@@ -119,7 +128,7 @@ class Cursor:
         self.name = name
         self.seq = self.told = seq
         self.epoch = epoch
-        self.feed: Feed | None = None
+        self.feed: Server | None = None
         self.is_live = False
         self.is_fresh = True
 

@@ -16,9 +16,8 @@ from topics.engine.ops import cursors, lease_frames
 from topics.engine.recovery import rederive
 from topics.engine.state import router_frames
 from topics.engine.state.account import Account
-from topics.engine.state.block import Block, ghost_block
+from topics.engine.state.block import Block, Segment, ghost_block
 from topics.engine.state.idempotency import Keys
-from topics.engine.state.segments import Segment
 from topics.engine.state.topic import FIRST, Topic
 from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot

@@ -19,11 +19,10 @@ import numpy as np
 from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.state import router_frames
-from topics.engine.state.block import Block
+from topics.engine.state.block import Block, Segment
 from topics.engine.state.copies import copies
 from topics.engine.state.router_frames import MapFrame, Place, RouterFrame, Run
 from topics.engine.state.routers import Router
-from topics.engine.state.segments import Segment
 from topics.engine.state.topic import Topic
 from topics.storage import columns as columns_codec
 from topics.storage import frames

@@ -1,16 +1,15 @@
-"""A block: a run of seqs of one topic, in memory, in a segment, or both."""
+"""A block: a run of seqs of one topic, in memory, in a segment, or both; and that segment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from topics.storage import columns as columns_codec
+from topics.storage import flags
 from topics.storage.columns import Columns, Spans
-from topics.storage.segment import DEAD, Row
-
-if TYPE_CHECKING:
-    from topics.engine.state.segments import Segment
+from topics.storage.segment import DEAD, Row, SegmentInfo
 
 # An open block that reached this is ended by the next write.
 JOINED_BYTES_MAX = 240 * 1024
@@ -30,7 +29,7 @@ class Block:
     """
 
     __slots__ = (
-        "columns", "count", "dead", "dead_count", "first", "first_ts", "flagged", "last_ts",
+        "columns", "count", "dead", "dead_count", "first", "first_ts", "last_ts",
         "live_bytes", "row", "segment", "size",
     )  # fmt: skip
 
@@ -46,8 +45,6 @@ class Block:
         self.dead_count = 0
         self.segment: Segment | None = None
         self.row: Row | None = None
-        # How many of the dead records have their flag durable in the segment.
-        self.flagged = 0
 
     @property
     def stop(self) -> int:
@@ -166,7 +163,36 @@ def ghost_block(first: int, count: int, ts: int) -> Block:
     block = Block(first, columns_codec.empty())
     block.count = count
     block.dead = bytearray([DEAD]) * count
-    block.dead_count = block.flagged = count
+    block.dead_count = count
     block.first_ts = block.last_ts = ts
     block.ghost()
     return block
+
+
+class Keeper(Protocol):
+    """Who has the segments, and is told what nobody needs any more."""
+
+    def forget(self, block: Block) -> None: ...
+
+    def discard(self, segment: Segment) -> None: ...
+
+
+@dataclass(slots=True)
+class Segment:
+    """`left` counts the blocks that still need it; at 0 it is garbage."""
+
+    number: int
+    info: SegmentInfo
+    owner: Keeper
+    is_cold: bool = False
+    left: int = 0
+    # Indexes into the flag area that are dead in memory but not yet on the disk.
+    unflagged: list[int] = field(default_factory=list)
+    # Of the flags that are on the disk.
+    flag_sums: list[flags.Sum] = field(default_factory=list)
+
+    def release(self, block: Block) -> None:
+        self.left -= 1
+        self.owner.forget(block)
+        if self.left == 0:
+            self.owner.discard(self)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from topics.engine.state.block import Segment
 from topics.engine.state.copies import Copying, RouterStamp
 from topics.engine.state.names import Names
 from topics.engine.state.router_frames import Place, RouterFrame, RouterOptions
-from topics.engine.state.segments import Segment
 from topics.engine.state.topic import Topic
 from topics.errors import Incompatible, InvalidRequest, RouterCycle, RouterNotFound
 from topics.storage.frames import Mark

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from topics.engine.state.block import Block
+from topics.engine.state.block import Block, Segment
 from topics.errors import CorruptData, StoreUnreachable, TopicsError, Unreadable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
@@ -38,27 +37,6 @@ class ColdMiss(Exception):
     def __init__(self, block: Block) -> None:
         super().__init__("block is in the cold store")
         self.ahead = [block]
-
-
-@dataclass(slots=True)
-class Segment:
-    """`left` counts the blocks that still need it; at 0 it is garbage."""
-
-    number: int
-    info: SegmentInfo
-    owner: Segments
-    is_cold: bool = False
-    left: int = 0
-    # Indexes into the flag area that are dead in memory but not yet on the disk.
-    unflagged: list[int] = field(default_factory=list)
-    # Of the flags that are on the disk.
-    flag_sums: list[flags.Sum] = field(default_factory=list)
-
-    def release(self, block: Block) -> None:
-        self.left -= 1
-        self.owner.forget(block)
-        if self.left == 0:
-            self.owner.discard(self)
 
 
 class HeldBytes:
@@ -193,6 +171,11 @@ class Segments:
         while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
             _, (old, _) = self._cache.popitem(last=False)
             self._cache_bytes -= old.size
+
+    def admit_all(self, ahead: list[Block], fetched: list[Columns]) -> None:
+        """The first one last: it is needed next, and the cache may be small."""
+        for block, columns in reversed(list(zip(ahead, fetched, strict=True))):
+            self.admit(block, columns)
 
     def keep(self, block: Block, bytes_max: int) -> None:
         """A block that was just sealed stays in memory; the oldest of those go at the bound."""

@@ -18,11 +18,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import Any
 
 from topics.engine.state.account import Account
 from topics.engine.state.block import Block, Loader
+from topics.engine.state.cursors import Cursors
+from topics.engine.state.idempotency import Keys
 from topics.engine.state.queue import Queue
+from topics.engine.state.tags import TagIndex
 from topics.storage.columns import Columns
 from topics.types import (
     DELETED,
@@ -35,12 +38,6 @@ from topics.types import (
     Range,
     TopicConfig,
 )
-
-if TYPE_CHECKING:
-    from topics.engine.ops.cursors import Cursors
-    from topics.engine.ops.singles import SinglesFrame
-    from topics.engine.state.idempotency import Keys
-    from topics.engine.state.tags import TagIndex
 
 FIRST = attrgetter("first")
 # A write smaller than this joins the open block; a larger one is a block of its own, uncopied.
@@ -94,8 +91,8 @@ class Topic:
         # The head when it last moved, as seen by the idle check, and since when.
         self.idle_head = -1
         self.idle_since_s = 0.0
-        # The staged frame that a single record may still join.
-        self.joining: SinglesFrame | None = None
+        # The staged frame that a single record may still join; ops/singles knows more of it.
+        self.joining: Any = None
         # Operations of this topic that wait for a sync; later ones must not overtake them.
         self.gated = 0
         self.keys: Keys | None = None

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 
 from topics.engine.commit.core import Core, nothing
 from topics.engine.ops import lease_frames
-from topics.engine.state.block import Block, ghost_block
+from topics.engine.state.block import Block, Segment, ghost_block
 from topics.engine.state.idempotency import Keys
 from topics.engine.state.router_frames import encode
-from topics.engine.state.segments import Segment
 from topics.engine.state.topic import FIRST, Topic
 from topics.engine.upkeep.flagging import write_flags
 from topics.engine.upkeep.trimming import trim
@@ -102,7 +101,7 @@ def take(core: Core) -> Iterator[None]:
     # What stands in front of the cut is trimmed: all of it has to be in what is captured.
     begun = committer.held
     while not begun.isdisjoint(committer.held):
-        yield from core.waiting()
+        yield from core.background.wait()
     topics = list(core.by_id.values())
     named = dict(core.segments.live)
     run = Pass(
@@ -137,7 +136,7 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
         run.next_epoch, core.next_segment, numbers, run.garbage, core.routers.next_id,
         [named[number].flag_sums for number in numbers],
     )  # fmt: skip
-    yield from core.in_background(lambda: run.writer.finish(taken))
+    yield from core.background.run(lambda: run.writer.finish(taken))
     core.snapshot_number = taken.number
 
 
@@ -295,7 +294,7 @@ def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[No
         run.segments.discard(writer.number)
         return
     finished: list[SegmentInfo] = []
-    yield from core.in_background(lambda: finished.append(writer.finish()))
+    yield from core.background.run(lambda: finished.append(writer.finish()))
     del run.unfinished[writer.number]
     held = core.segments.adopt(finished[0], writer.flags)
     run.made[held.number] = held

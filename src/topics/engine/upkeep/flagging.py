@@ -17,7 +17,7 @@ import numpy as np
 from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.commit.ticket import Ticket
-from topics.engine.state.segments import Segment
+from topics.engine.state.block import Segment
 from topics.engine.state.topic import Topic
 from topics.storage import frames
 from topics.types import EVICTED, SEQ_BASE
@@ -33,7 +33,7 @@ def write_flags(core: Core, segment: Segment) -> Iterator[None]:
     indexes, segment.unflagged = segment.unflagged, []
     try:
         yield from _log_floors(core, _evicted_topics(core, segment, indexes))
-        yield from core.in_background(partial(core.segments.write_flags, segment, indexes))
+        yield from core.background.run(partial(core.segments.write_flags, segment, indexes))
     except BaseException:
         # Still due: the log must not be trimmed before they are durable.
         segment.unflagged.extend(indexes)

@@ -42,7 +42,7 @@ class Maintenance:
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
         core = self.core
-        waits = self._running is not None or bool(core.routers.dirty or core.promotions)
+        waits = self._running is not None or bool(core.routers.dirty or core.preparing.promotions)
         return waits or core.is_deleting or core.clock.monotonic_s() - self._tick_s >= TICK_S
 
     def run(self, budget_s: float) -> bool:
@@ -60,7 +60,7 @@ class Maintenance:
     def _work(self, stop_s: float) -> bool:
         """Goes on with what is under way; True when that has not come to its end."""
         core = self.core
-        if self._running is None and core.promotions:
+        if self._running is None and core.preparing.promotions:
             self._running = promotion.slices(core)
         core.tiering.tend()
         more = self._delete(stop_s)
@@ -75,9 +75,9 @@ class Maintenance:
             except BaseException:
                 self._running = None
                 raise
-            if core.is_waiting or core.clock.monotonic_s() >= stop_s:
+            if core.background.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
-        return self._running is not None or bool(core.promotions) or more
+        return self._running is not None or bool(core.preparing.promotions) or more
 
     def _delete(self, stop_s: float) -> bool:
         """Goes on with deletes that are too much for a turn, and tidies up behind them."""
@@ -86,7 +86,7 @@ class Maintenance:
             core.committer.work()
             if not deleting.advance(core) and core.tidying and next(core.tidying[0], self) is self:
                 core.tidying.popleft()
-            if core.is_waiting or core.clock.monotonic_s() >= stop_s:
+            if core.background.is_waiting or core.clock.monotonic_s() >= stop_s:
                 return core.is_deleting
         return False
 
@@ -130,11 +130,10 @@ class Maintenance:
         """Gives up what is under way, leaving no unfinished files."""
         self.give_up()
         for _ in self.core.tiering.settle():
-            self.core.jobs.pause()
+            self.core.background.jobs.pause()
         self.core.abandon()
         closed = Closed("the engine closed before this was done; nothing was changed")
-        promotion.give_up(self.core, closed)
-        deleting.give_up(self.core, closed)
+        self.core.preparing.give_up(closed)
 
     def checkpoint_now(self) -> None:
         """Takes a checkpoint to its end."""
@@ -166,7 +165,7 @@ class Maintenance:
         """Takes what is under way to its end."""
         # Routers have their turns in `run`: a backlog of theirs is nothing to wait for.
         while self._work(self.core.clock.monotonic_s() + 1.0):
-            self.core.jobs.pause()
+            self.core.background.jobs.pause()
 
     def begin_checkpoint(self) -> bool:
         """Begins a checkpoint for `run` to go on with; False while other work is under way."""
@@ -196,7 +195,7 @@ class Maintenance:
             if topic is None or self._fold(topic):
                 core.unfolded.discard(topic_id)
         # A checkpoint would make a promotion begin again.
-        is_free = self._running is None and not core.promotions
+        is_free = self._running is None and not core.preparing.promotions
         if is_free and self._wants_checkpoint(now_s):
             self._begin_checkpoint()
         core.committer.flush()

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 
 from topics.engine.commit.core import Core
-from topics.engine.state.segments import Segment
+from topics.engine.state.block import Segment
 from topics.engine.upkeep.flagging import write_flags
 from topics.storage import cold
 from topics.storage import segment as codec
@@ -35,7 +35,7 @@ def relocate(core: Core) -> Iterator[None]:
         is_late = core.clock.monotonic_s() >= stop_s
         if not tiering.is_waiting or is_late:
             return
-        yield from core.waiting()
+        yield from core.background.wait()
 
 
 def switch(core: Core) -> Iterator[None]:

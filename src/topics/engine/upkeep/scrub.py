@@ -24,8 +24,7 @@ from itertools import accumulate
 import msgspec
 
 from topics.engine.commit.core import Core
-from topics.engine.state.block import Block
-from topics.engine.state.segments import Segment
+from topics.engine.state.block import Block, Segment
 from topics.engine.state.topic import Topic
 from topics.engine.upkeep import relocation
 from topics.engine.upkeep.checkpoint import checkpoint, take
@@ -130,7 +129,7 @@ def _rewrite(core: Core, held: Segment, blocks: list[Owned], done: Scrubbed) -> 
         writer.abandon()
         return
     finished: list[SegmentInfo] = []
-    yield from core.in_background(lambda: finished.append(writer.finish()))
+    yield from core.background.run(lambda: finished.append(writer.finish()))
     new = core.segments.adopt(finished[0], writer.flags)
     for topic, block, row, dead in pieces:
         if not topic.dropped and block.segment is held:

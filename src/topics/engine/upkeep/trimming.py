@@ -31,7 +31,7 @@ def trim(core: Core) -> Iterator[None]:
     """
     data = core.data
     found = Found()
-    yield from core.in_background(lambda: _look(core, found))
+    yield from core.background.run(lambda: _look(core, found))
     core.is_untrimmed = len(found.readable) < 2
     if core.is_untrimmed:
         return

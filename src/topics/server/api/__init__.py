@@ -1,4 +1,7 @@
 """The shape of the surface: route table, bodies, fields, errors of keys and pages, gauges.
 
-Everything here says what is allowed on the wire; nothing here waits for anything.
+Everything here says what is allowed on the wire; nothing here waits for anything. A `route` is one
+row from which the router (`dispatch`), the authorization (`auth`) and OpenAPI derive; `call` is one
+request on its way through a handler; `decoding` and `fields` are what a handler may rely on;
+`shapes` are bodies as types.
 """

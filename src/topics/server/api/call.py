@@ -7,7 +7,7 @@ from time import perf_counter
 
 import msgspec
 
-from topics.engine.commit.committer import Committer
+from topics.engine.serving import LogTimes
 from topics.server.api.auth import Key
 from topics.server.api.shapes import Performance
 from topics.server.http.errors import response_to
@@ -78,7 +78,7 @@ class Call(Request):
     def elapsed_ms(self) -> float:
         return (perf_counter() - self.began_s) * 1000
 
-    def performance(self, log: Committer | None = None, *, is_durable: bool = True) -> Performance:
+    def performance(self, log: LogTimes | None = None, *, is_durable: bool = True) -> Performance:
         """The time this call took until now; with `log`, what the log took of it.
 
         Syncs are counted for durable topics only, as the contract has it.

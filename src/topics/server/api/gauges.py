@@ -41,7 +41,7 @@ class Pairs:
     kind: str
     about: str
     labels: tuple[str, str]
-    samples: list[tuple[str, str, float]]
+    samples: Sequence[tuple[str, str, float]]
 
     def text(self) -> Iterable[str]:
         yield f"# HELP {self.name} {self.about}"

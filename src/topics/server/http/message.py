@@ -295,10 +295,10 @@ def wants_gzip(request: Request, response: Response, bytes_min: int) -> bool:
         return False
     if any(name.lower() == "content-encoding" for name, _ in response.headers):
         return False
-    return _accepts_gzip(accepted) and _COMPRESSIBLE.match(response.content_type) is not None
+    return accepts_gzip(accepted) and _COMPRESSIBLE.match(response.content_type) is not None
 
 
-def _accepts_gzip(accepted: bytes) -> bool:
+def accepts_gzip(accepted: bytes) -> bool:
     is_any_accepted = False
     for coding, quality in _CODING.findall(accepted.lower()):
         is_accepted = quality.strip(b"0.") != b"" if quality else True

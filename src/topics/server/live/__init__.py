@@ -1,4 +1,6 @@
 """Streams: watch sessions over server-sent events, and the WebSocket.
 
-Both tell a reader the same things in the same order; only the bytes around them differ.
+Both tell a reader the same things in the same order; only the bytes around them differ. What is
+told is decided in `engine.reading`; here is how a reader subscribes, resumes, is kept alive, falls
+behind and leaves.
 """

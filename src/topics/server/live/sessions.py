@@ -46,7 +46,7 @@ class Sessions:
         self._options = services.config.options
         self._all: dict[str, Session] = {}
         self._idle: OrderedDict[str, Session] = OrderedDict()
-        services.counts.watch_sessions = lambda: len(self._all)
+        services.watch_sessions = lambda: len(self._all)
 
     def __len__(self) -> int:
         return len(self._all)

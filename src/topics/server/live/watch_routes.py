@@ -131,7 +131,7 @@ class WatchRoutes:
         places: dict[str, tuple[int, int]] = {}
         told: dict[str, WatchedTopic] = {}
         for name, given in body.topics.items():
-            if is_lenient and name not in self._services.engine.core.by_name:
+            if is_lenient and not self._services.engine.has_topic(name):
                 continue
             state = self._services.engine.state(name, touch=False)
             wanted = given or WatchTopic()

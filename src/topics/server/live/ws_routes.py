@@ -195,7 +195,7 @@ class Connection:
         self._authorize(WRITE, (name,))
         services, key = self._services, self._key
         request = decode_write(write_body(body), services.settings)
-        if request.config is not None and name not in services.engine.core.by_name:
+        if request.config is not None and not services.engine.has_topic(name):
             self._authorize(ADMIN, ())
             if key is not None:
                 key.require_config(request.config)
@@ -229,9 +229,9 @@ class Connection:
             self._send_error(ticket.error, request_id)
             return
         done: Appended = ticket.result
-        core = self._services.engine.core
-        log, topic = core.committer, core.by_name.get(done.topic)
-        is_durable = topic is not None and topic.config.durable
+        engine = self._services.engine
+        log, config = engine.log_times, engine.config_of(done.topic)
+        is_durable = config is not None and config.durable
         answer: dict[str, Any] = {
             "op": "ack", "topic": done.topic, "first_seq": done.first_seq,
             "last_seq": done.last_seq, "head_seq": done.head_seq, "count": done.count,

@@ -12,10 +12,8 @@ from typing import Protocol
 
 from topics.clock import Clock
 from topics.engine.engine import Engine
-from topics.engine.reading import priority
 from topics.engine.reading.feeds import Feeds
 from topics.engine.reading.scheduler import TICK_MS, Scheduler
-from topics.engine.state.topic import Topic
 from topics.errors import Poisoned, Throttled
 from topics.server.api.auth import Key
 from topics.server.config import ServerOptions
@@ -93,15 +91,8 @@ class Delivery:
         self._tick = tick
 
     def opened(self, engine: Engine) -> None:
-        """The engine can be used. Whoever was told of publications before still is."""
-        self.feeds = feeds = Feeds(engine.core, self.scheduler, self._driver.fetch)
-        before, after = engine.core.published, feeds.published
-
-        def published(topic: Topic) -> None:
-            before(topic)
-            after(topic)
-
-        engine.core.published = published
+        """The engine can be used."""
+        self.feeds = engine.open_feeds(self.scheduler, self._driver.fetch)
         self.now_s = self._loop.time()
         self._due_s = self.now_s + TICK_S
         self._timer = self._loop.call_at(self._due_s, self._run)
@@ -139,12 +130,7 @@ class Delivery:
 
     def refuse(self, what: str, name: str = "") -> None:
         """Raises Throttled when a request, for this topic if it is for one, has to come later."""
-        topic = self._driver.engine.core.by_name.get(name)
-        value = 0
-        if topic is not None:
-            value = priority.effective(
-                topic.config, consumed_ms=topic.last_read_ts, now_ms=self._clock.wall_ms()
-            )
+        value = self._driver.engine.priority_of(name, self._clock.wall_ms())
         self.pressure.refuse(what, value)
 
     # -- turns -------------------------------------------------------------------------------
@@ -185,12 +171,12 @@ class Delivery:
         self.now_s = now_s = loop.time()
         if not driver.is_ready:
             return
-        core, lag_s = driver.engine.core, now_s - self._due_s
+        lag_s = now_s - self._due_s
         self._due_s = max(self._due_s + TICK_S, now_s + TICK_S / 2)
         self._timer = loop.call_at(self._due_s, self._run)
         self.pressure.measure(
             lag_ms=lag_s * 1000,
-            wal_frames=core.committer.frames_on_their_way,
+            wal_frames=driver.engine.frames_on_their_way,
             ready=len(self.scheduler),
             waited_ms=self.scheduler.waited_ms,
         )

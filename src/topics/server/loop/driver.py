@@ -15,6 +15,7 @@ from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, Poisoned, TopicsError
 from topics.server.http.turns import Tick
+from topics.storage.columns import Columns
 
 LOG = logging.getLogger("topics.server")
 RECOVERY_SLICE_S = 0.01
@@ -67,22 +68,19 @@ class Driver:
 
     def fetch(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
         """Gets what a read missed from the cold store; `done` is called on the loop."""
-        segments = self.engine.core.segments
-        work = self.loop.run_in_executor(self._cold, segments.fetch, miss.ahead)
+        engine = self.engine
+        work = self.loop.run_in_executor(self._cold, engine.fetch, miss)
 
-        def arrived(work: asyncio.Future[list[object]]) -> None:
+        def arrived(work: asyncio.Future[list[Columns]]) -> None:
             error = None if work.cancelled() else work.exception()
             if error is not None:
                 # A store that is away is away for every read of it.
                 self._note("the cold store can not be read", error.__cause__ or error)
             if error is None and not work.cancelled():
-                fetched = list(zip(miss.ahead, work.result(), strict=True))
-                # The first one last: it is needed next, and the cache may be small.
-                for block, columns in reversed(fetched):
-                    segments.admit(block, columns)  # type: ignore[arg-type]
+                engine.admit(miss, work.result())
             done(error)
 
-        work.add_done_callback(arrived)  # type: ignore[arg-type]
+        work.add_done_callback(arrived)
 
     def _note(self, what: str, error: BaseException) -> None:
         """Says in the log what goes on and on, now and then."""
@@ -219,12 +217,12 @@ class Driver:
             self._note("maintenance failed and will be tried again", error)
         except Exception as error:
             LOG.error("maintenance failed and will be tried again", exc_info=error)
-        poison = self.engine.core.committer.poison
+        poison = self.engine.poison
         if poison is not None:
             self.fail(poison)
         if not more:
             self._timer = self.loop.call_later(IDLE_S, self._maintain)
-        elif self._is_busy or self.engine.core.is_waiting:
+        elif self._is_busy or self.engine.is_waiting:
             # Half of the time belongs to those who wait for an answer.
             self._is_busy = False
             self._timer = self.loop.call_later(SHARED_SLICE_S, self._maintain)

@@ -21,11 +21,12 @@ class LogTimes:
 
     def of(self, name: str) -> bytes:
         """The times of a call for this topic that waited for the log."""
-        core = self._driver.engine.core
-        write_s, sync_s = core.committer.write_s, core.committer.sync_s
+        engine = self._driver.engine
+        times = engine.log_times
+        write_s, sync_s = times.write_s, times.sync_s
         if sync_s:
-            topic = core.by_name.get(name)
-            if topic is None or not topic.config.durable:
+            config = engine.config_of(name)
+            if config is None or not config.durable:
                 # A topic that does not wait for the disk may share the sync of one that does.
                 sync_s = 0.0
         if (write_s, sync_s) != self._last:

@@ -11,17 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from topics.engine.reading import priority
 from topics.engine.reading.scheduler import Served
 from topics.server.api.call import Call
 from topics.server.http.message import PENDING, Answer
 from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
-from topics.types import TopicConfig
 
 # Longer than this nobody is kept waiting: a request that may be refused is.
 PARKED_S_MAX = 5.0
-_NO_TOPIC = TopicConfig()
 
 Resume = Callable[[], Answer]
 GoOn = Callable[[Call, Resume], None]
@@ -63,12 +60,8 @@ class Lot:
     # -- a task of the scheduler -------------------------------------------------------------
 
     def priority(self, wall_ms: int, waited_ms: int) -> int:
-        topic = self._parking.driver.engine.core.by_name.get(self.name)
-        return priority.effective(
-            _NO_TOPIC if topic is None else topic.config,
-            consumed_ms=None if topic is None else topic.last_read_ts,
-            now_ms=wall_ms, waited_ms=waited_ms,
-        )  # fmt: skip
+        engine = self._parking.driver.engine
+        return engine.priority_of(self.name, wall_ms, waited_ms=waited_ms)
 
     def serve(self, frames_max: int, bytes_max: int) -> Served:
         done = size = 0

@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from topics.clock import Clock, SystemClock
-from topics.engine.commit.committer import Committer
 from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
+from topics.engine.serving import LogTimes
 from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
 from topics.server.api.call import Call
 from topics.server.config import Config
@@ -22,7 +22,6 @@ from topics.server.http.connections import HttpServer
 from topics.server.http.errors import response_to
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.http.turns import Tick
-from topics.server.loop.counts import Counts
 from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
 from topics.server.loop.longpoll import Waiters
@@ -41,12 +40,14 @@ class Services:
         self.loop = asyncio.get_running_loop()
         self.driver = Driver(self.loop)
         self.waiters = Waiters()
-        self.counts = Counts()
         self.delivery = Delivery(self.driver, self.clock, config.options)
-        self.counts.sse_connections = lambda: self.delivery.connections
         self.parking = Parking(self.driver, self.delivery, self.go_on)
         # Told of a topic that records were deleted from.
         self.on_deleted: list[Callable[[str], None]] = []
+        # How many watch sessions there are: whoever keeps them says so.
+        self.watch_sessions: Callable[[], int] = _none
+        # What clients make the process hold is known here; None before `start`.
+        self.server: HttpServer | None = None
         self.tick: Tick
         self.is_draining = False
         self.started_s = self.clock.monotonic_s()
@@ -64,15 +65,15 @@ class Services:
 
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
         self.tick = server.tick
-        self.counts.server = server
+        self.server = server
         self.waiters.attach(server.tick)
         self.delivery.attach(server.tick)
         self.driver.start(server.tick, steps, self._opened)
 
     def _opened(self, engine: Engine) -> None:
-        engine.core.published = self.waiters.published
+        engine.on_published(self.waiters.published)
         self.delivery.opened(engine)
-        LOG.info("ready", extra={"topics": len(engine.core.by_name), "ms": self.uptime_ms})
+        LOG.info("ready", extra={"topics": engine.topic_count, "ms": self.uptime_ms})
 
     def drain(self) -> None:
         """Readiness is denied from now on, and nobody waits for records any more."""
@@ -110,12 +111,12 @@ class Services:
                 call.hold()
 
     def finish(
-        self, call: Call, ticket: Ticket[Any], answer: Callable[[Committer | None], Response]
+        self, call: Call, ticket: Ticket[Any], answer: Callable[[LogTimes | None], Response]
     ) -> Answer:
         """Answers when the ticket has ended; `answer` gets the log if that was waited for."""
-        log = self.engine.core.committer
+        log = self.engine.log_times
 
-        def ended(ticket: Ticket[Any], log: Committer | None) -> Response:
+        def ended(ticket: Ticket[Any], log: LogTimes | None) -> Response:
             return answer(log) if ticket.error is None else response_to(ticket.error)
 
         if ticket.done:
@@ -130,3 +131,7 @@ class Services:
         return OutcomeUnknown(
             "storage failed, and the server ends to recover; retry when it is back"
         )
+
+
+def _none() -> int:
+    return 0

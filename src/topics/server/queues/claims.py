@@ -6,8 +6,8 @@ import asyncio
 from time import perf_counter
 
 from topics.engine.queues.claims import check_node
+from topics.engine.queues.handle import QueueHandle
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
-from topics.engine.state.topic import Topic
 from topics.errors import TopicNotFound
 from topics.server.api.call import Call
 from topics.server.http.errors import response_to
@@ -37,14 +37,13 @@ def render(call: Call, name: str, claimed: Claimed) -> bytes:
     return b"".join(pieces)
 
 
-def queue_of(services: Services, name: str, node: str) -> Topic:
+def queue_of(services: Services, name: str, node: str) -> QueueHandle:
     """The queue of this name, for a worker that may wait at its desk.
 
     Raises what a claim would: InvalidRequest, TopicNotFound or NotAQueue.
     """
     check_node(node, services.settings)
-    services.engine.queue_state(name)
-    return services.engine.core.by_name[name]
+    return services.engine.queue_handle(name)
 
 
 def leases_of(claimed: Claimed) -> list[tuple[int, str]]:
@@ -59,18 +58,25 @@ class Claim:
     """
 
     __slots__ = (
-        "_call", "_claimant", "_desk", "_desks", "_is_done", "_is_over", "_services", "_timer",
-        "_topic",
+        "_call",
+        "_claimant",
+        "_desk",
+        "_desks",
+        "_is_done",
+        "_is_over",
+        "_queue",
+        "_services",
+        "_timer",
     )  # fmt: skip
 
     def __init__(
-        self, desks: Desks, call: Call, topic: Topic, claimant: Claimant, wait_ms: int
+        self, desks: Desks, call: Call, queue: QueueHandle, claimant: Claimant, wait_ms: int
     ) -> None:
         services = desks.services
         self._desks = desks
         self._services = services
         self._call = call
-        self._topic = topic
+        self._queue = queue
         self._claimant = claimant
         self._desk: Desk | None = None
         self._is_done = False
@@ -83,13 +89,13 @@ class Claim:
 
     def wait(self) -> Desk:
         """Joins the line of its queue."""
-        self._desk = desk = self._desks.of(self._topic)
+        self._desk = desk = self._desks.of(self._queue)
         desk.enter(self)
         return desk
 
     def claimed(self, claimed: Claimed) -> None:
         """The end of a pass that the desk knows nothing of."""
-        desk = self._desks.by_name.get(self._topic.name)
+        desk = self._desks.by_name.get(self._queue.name)
         if desk is not None:
             desk.note_claimed(claimed.seqs)
         self.take(claimed)
@@ -108,11 +114,11 @@ class Claim:
 
     def take(self, claimed: Claimed) -> None:
         if self._is_done:
-            self._desks.release(self._topic.name, leases_of(claimed))
+            self._desks.release(self._queue.name, leases_of(claimed))
         elif claimed.seqs or self.must_be_answered:
-            self._finish(Response(render(self._call, self._topic.name, claimed)))
-        elif self._topic.dropped:
-            name = self._topic.name
+            self._finish(Response(render(self._call, self._queue.name, claimed)))
+        elif self._queue.is_dropped:
+            name = self._queue.name
             self.fail(TopicNotFound(f'topic "{name}" was deleted meanwhile', topic=name))
         else:
             self.wait()
@@ -133,10 +139,10 @@ class Claim:
         if desk is None or self not in desk.line or desk.is_gathering:
             # It is part of a pass, or soon will be.
             return
-        state = self._services.engine.queue_state(self._topic.name)
+        state = self._services.engine.queue_state(self._queue.name)
         desk.leave(self)
         nothing = Claimed([], [], 0, 0, state.ready, state.in_flight)
-        self._finish(Response(render(self._call, self._topic.name, nothing)))
+        self._finish(Response(render(self._call, self._queue.name, nothing)))
 
     def _finish(self, response: Response) -> None:
         self._is_done = True

@@ -16,13 +16,13 @@ from functools import partial
 from typing import Protocol
 
 from topics.engine.commit.ticket import Ticket
-from topics.engine.ops.catalog import queue_state
+from topics.engine.queues.handle import QueueHandle
 from topics.engine.state.queue_values import Claimant, Claimed
 from topics.engine.state.segments import ColdMiss
-from topics.engine.state.topic import Topic
 from topics.errors import Poisoned, Throttled, TopicNotFound, TopicsError
 from topics.server.http.errors import LOG
 from topics.server.loop.services import Services
+from topics.types import TopicConfig
 
 # How soon a pass is tried again that failed or that pressure held back.
 RETRY_S = 0.5
@@ -72,8 +72,8 @@ class Stream(Member, Protocol):
         """The topic is gone, and every lease with it."""
         ...
 
-    def end_dropped(self, topic: Topic | None) -> None:
-        """The topic was deleted; `topic` is what has its name now."""
+    def end_dropped(self, config: TopicConfig | None) -> None:
+        """The topic was deleted; `config` is that of what has its name now."""
         ...
 
 
@@ -83,8 +83,8 @@ Cohort = list[tuple[Member, Claimant]]
 class Desk:
     """`desks` are those of all queues by name; one that is done takes itself out of them."""
 
-    def __init__(self, services: Services, desks: dict[str, Desk], topic: Topic) -> None:
-        self.topic = topic
+    def __init__(self, services: Services, desks: dict[str, Desk], queue: QueueHandle) -> None:
+        self.queue = queue
         self.line: dict[Member, None] = {}
         self.streams: set[Stream] = set()
         # Which stream a job was delivered on, while it is held there.
@@ -97,13 +97,13 @@ class Desk:
         self._is_fetching = False
         # Whether the next pass is for the whole line, however few jobs there are.
         self._is_for_all = False
-        self._evict_floor = topic.evict_floor
+        self._evict_floor = queue.evict_floor
         self._window: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         # When the timer for the next lease to end is due, on the monotonic clock.
         self.timer_s = 0.0
-        self._services.waiters.add(topic.name, self)
+        self._services.waiters.add(queue.name, self)
 
     # -- the line ----------------------------------------------------------------------------
 
@@ -128,10 +128,10 @@ class Desk:
 
     def kick(self) -> None:
         """There may be jobs for the line: they are handed out soon."""
-        if not self.line or self.topic.dropped or self._is_fetching:
+        if not self.line or self.queue.is_dropped or self._is_fetching:
             self._arm()
             return
-        window_ms = self.topic.config.claim_jitter_ms
+        window_ms = self.queue.window_ms
         if window_ms and not self._services.is_draining:
             if self._window is None:
                 self._window = self._services.loop.call_later(window_ms / 1000, self._pass)
@@ -147,12 +147,12 @@ class Desk:
 
     def wake(self) -> None:
         """The topic's head moved, or the topic is gone."""
-        if self.topic.dropped:
+        if self.queue.is_dropped:
             self._end_dropped()
             return
-        self._services.waiters.add(self.topic.name, self)
-        if self.topic.evict_floor != self._evict_floor:
-            self._evict_floor = self.topic.evict_floor
+        self._services.waiters.add(self.queue.name, self)
+        if self.queue.evict_floor != self._evict_floor:
+            self._evict_floor = self.queue.evict_floor
             self.drop_gone_jobs()
         self.kick()
 
@@ -168,7 +168,7 @@ class Desk:
         if self._window is not None:
             self._window.cancel()
             self._window = None
-        if self._is_fetching or self.topic.dropped:
+        if self._is_fetching or self.queue.is_dropped:
             return
         cohort = self._cohort()
         if cohort:
@@ -181,7 +181,7 @@ class Desk:
         jobs, those who have waited longest first."""
         paced_ms = self._paced_ms()
         count = len(self.line)
-        if not self._is_for_all and not self.topic.config.claim_jitter_ms:
+        if not self._is_for_all and not self.queue.window_ms:
             count = min(count, self._ready())
         self._is_for_all = False
         cohort: Cohort = []
@@ -199,15 +199,14 @@ class Desk:
         return cohort
 
     def _ready(self) -> int:
-        state = queue_state(self._services.engine.core, self.topic)
-        return 0 if state is None else state.ready
+        return self.queue.ready
 
     def _paced_ms(self) -> int:
         """When to come back under pressure; 0 without."""
         delivery = self._services.delivery
         if delivery.pressure.is_refusing:
             try:
-                delivery.refuse("claim", self.topic.name)
+                delivery.refuse("claim", self.queue.name)
             except Throttled:
                 return delivery.pressure.retry_after_ms
         return 0
@@ -216,7 +215,7 @@ class Desk:
         driver = self._services.driver
         try:
             ticket = driver.engine.submit_claims(
-                self.topic.name, [claimant for _, claimant in cohort]
+                self.queue.name, [claimant for _, claimant in cohort]
             )
         except ColdMiss as miss:
             self.fetch(miss)
@@ -252,7 +251,7 @@ class Desk:
         if isinstance(error, Poisoned):
             error = self._services.failed(error)
         elif not isinstance(error, TopicsError):
-            LOG.error("jobs of %s can not be handed out", self.topic.name, exc_info=error)
+            LOG.error("jobs of %s can not be handed out", self.queue.name, exc_info=error)
         for member, _ in cohort:
             self.line.pop(member, None)
             member.fail(error)
@@ -304,9 +303,8 @@ class Desk:
 
     def drop_gone_jobs(self) -> None:
         """Jobs that were deleted, evicted or expired, or whose lease is over, hold no room."""
-        queue = self.topic.queue
-        assert queue is not None
-        queue.tick(self._services.engine.core.monotonic_ms())
+        queue = self.queue
+        queue.lapse()
         for seq, stream in list(self.held.items()):
             if not queue.is_held(seq, stream.lease_of(seq)):
                 self._let_go(seq)
@@ -320,10 +318,10 @@ class Desk:
 
     def _arm(self) -> None:
         """A timer for when the next lease ends, while that matters to anybody here."""
-        is_asked = bool(self.line or self.streams) and not self.topic.dropped
+        is_asked = bool(self.line or self.streams) and not self.queue.is_dropped
         if not is_asked or not self._services.driver.is_ready:
             return
-        due_s = self._services.engine.queue_due_s(self.topic.name)
+        due_s = self.queue.due_s
         if due_s is None or (self._timer is not None and self.timer_s <= due_s):
             # One that comes too early looks again.
             return
@@ -335,7 +333,7 @@ class Desk:
 
     def _time_is_up(self) -> None:
         self._timer = None
-        if self.topic.dropped or not self._services.driver.is_ready:
+        if self.queue.is_dropped or not self._services.driver.is_ready:
             return
         # It is this that lets what is due be claimed, where no pass follows.
         self.drop_gone_jobs()
@@ -350,16 +348,16 @@ class Desk:
         self._forget()
 
     def _forget(self) -> None:
-        if self._desks.get(self.topic.name) is self:
-            del self._desks[self.topic.name]
-        self._services.waiters.discard(self.topic.name, self)
+        if self._desks.get(self.queue.name) is self:
+            del self._desks[self.queue.name]
+        self._services.waiters.discard(self.queue.name, self)
         for timer in (self._window, self._retry, self._timer):
             if timer is not None:
                 timer.cancel()
         self._window = self._retry = self._timer = None
 
     def _end_dropped(self) -> None:
-        name = self.topic.name
+        name = self.queue.name
         self._forget()
         gone = TopicNotFound(f'topic "{name}" was deleted while this claim waited', topic=name)
         for member in self.line.keys() - self.streams:
@@ -375,6 +373,6 @@ class Desk:
     def _tell_dropped(self) -> None:
         if not self._services.driver.is_ready:
             return
-        topic = self._services.engine.core.by_name.get(self.topic.name)
+        config = self._services.engine.config_of(self.queue.name)
         for stream in list(self.streams):
-            stream.end_dropped(topic)
+            stream.end_dropped(config)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from topics.engine.commit.ticket import Ticket
-from topics.engine.state.topic import Topic
+from topics.engine.queues.handle import QueueHandle
 from topics.errors import Poisoned, TopicsError
 from topics.server.loop.services import Services
 from topics.server.queues.desk import Desk
@@ -18,14 +18,14 @@ class Desks:
         self.by_name: dict[str, Desk] = {}
         services.on_deleted.append(self._records_deleted)
 
-    def of(self, topic: Topic) -> Desk:
-        """The desk of this instance of a topic."""
-        desk = self.by_name.get(topic.name)
-        if desk is not None and desk.topic is not topic:
+    def of(self, queue: QueueHandle) -> Desk:
+        """The desk of this instance of a queue."""
+        desk = self.by_name.get(queue.name)
+        if desk is not None and desk.queue != queue:
             desk.wake()
             desk = None
         if desk is None:
-            desk = self.by_name[topic.name] = Desk(self.services, self.by_name, topic)
+            desk = self.by_name[queue.name] = Desk(self.services, self.by_name, queue)
         return desk
 
     def release(self, name: str, leases: Sequence[tuple[int, str]]) -> None:

@@ -117,10 +117,10 @@ class QueueRoutes:
 
     def _claim(self, call: Call, name: str, claimant: Claimant, wait_ms: int) -> Answer:
         services = self._services
-        topic = self._driver.engine.core.by_name.get(name)
-        if topic is not None and topic.config.claim_jitter_ms and not services.is_draining:
-            topic = queue_of(services, name, claimant.node)
-            Claim(self._desks, call, topic, claimant, wait_ms).wait().kick()
+        config = self._driver.engine.config_of(name)
+        if config is not None and config.claim_jitter_ms and not services.is_draining:
+            queue = queue_of(services, name, claimant.node)
+            Claim(self._desks, call, queue, claimant, wait_ms).wait().kick()
         else:
             self._turn.add(name, (call, claimant, wait_ms))
         return PENDING

@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 
 from topics.engine.commit.ticket import Ticket
-from topics.engine.ops.catalog import queue_state
 from topics.engine.state.queue_values import Claimant, Claimed
 from topics.engine.state.segments import ColdMiss
 from topics.errors import Poisoned
@@ -53,11 +52,8 @@ class ClaimTurn:
                 _fail(claims, error)
 
     def _is_scarce(self, name: str, claims: list[Asked]) -> bool:
-        core = self._driver.engine.core
-        topic = core.by_name.get(name)
-        state = None if topic is None else queue_state(core, topic)
-        wanted = sum(claimant.max for _, claimant, _ in claims)
-        return state is not None and 0 < state.ready < wanted
+        ready = self._driver.engine.ready_jobs(name)
+        return ready is not None and 0 < ready < sum(claimant.max for _, claimant, _ in claims)
 
     def _submit(self, name: str, claims: list[Asked]) -> None:
         engine = self._driver.engine
@@ -85,9 +81,9 @@ class ClaimTurn:
                 self._waiting(name, [asked])[0].wait()
 
     def _waiting(self, name: str, claims: list[Asked]) -> list[Claim]:
-        topic = self._driver.engine.core.by_name[name]
+        queue = self._driver.engine.queue_handle(name)
         return [
-            Claim(self._desks, call, topic, claimant, wait_ms) for call, claimant, wait_ms in claims
+            Claim(self._desks, call, queue, claimant, wait_ms) for call, claimant, wait_ms in claims
         ]
 
 

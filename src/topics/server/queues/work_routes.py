@@ -53,7 +53,7 @@ class WorkRoutes:
         node, wanted, lease_ms = query.text("node"), query.number("max"), query.number("lease_ms")
         if not node:
             raise BadRequest("work needs the name of its worker: ?node=", parameter="node")
-        topic = queue_of(services, name, node)
+        queue = queue_of(services, name, node)
         check_accept(call)
         if call.method == "HEAD":
             EventStream(call)
@@ -63,5 +63,5 @@ class WorkRoutes:
             delivery.refuse("work", name)
         delivery.enter(call.key)
         asked = claimant_of(node, 1 if wanted is None else wanted, lease_ms, services.settings)
-        WorkStream(self._desks, topic, EventStream(call), call.key, asked).begin()
+        WorkStream(self._desks, queue, EventStream(call), call.key, asked).begin()
         return PENDING

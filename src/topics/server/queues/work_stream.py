@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from itertools import count
 
+from topics.engine.queues.handle import QueueHandle
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
-from topics.engine.state.topic import Topic
 from topics.errors import TopicsError
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
@@ -17,6 +17,7 @@ from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
 from topics.server.http.event_stream import EventStream
 from topics.server.queues.claims import leases_of
 from topics.server.queues.desks import Desks
+from topics.types import TopicConfig
 
 HEARTBEAT_S = 15.0
 
@@ -30,15 +31,20 @@ class WorkStream:
     )  # fmt: skip
 
     def __init__(
-        self, desks: Desks, topic: Topic, stream: EventStream, key: Key | None, wanted: Claimant
+        self,
+        desks: Desks,
+        queue: QueueHandle,
+        stream: EventStream,
+        key: Key | None,
+        wanted: Claimant,
     ) -> None:
         self._services = desks.services
         self._delivery = desks.services.delivery
         self._desks = desks
-        self._desk = desks.of(topic)
+        self._desk = desks.of(queue)
         self._stream = stream
         self._key = key
-        self._name = topic.name.encode()
+        self._name = queue.name.encode()
         self._node = wanted.node
         self._max = wanted.max
         self._lease_ms = wanted.lease_ms
@@ -74,10 +80,10 @@ class WorkStream:
         """The topic is gone, and every lease with it."""
         self._held.clear()
 
-    def end_dropped(self, topic: Topic | None) -> None:
-        """The topic was deleted; `topic` is what has its name now."""
-        name = self._desk.topic.name
-        if topic is not None and topic.config.type != "queue":
+    def end_dropped(self, config: TopicConfig | None) -> None:
+        """The topic was deleted; `config` is that of what has its name now."""
+        name = self._desk.queue.name
+        if config is not None and config.type != "queue":
             self._end(409, f'not_a_queue: "{name}" was deleted and created anew as a log')
         else:
             self._end(404, f'topic_not_found: "{name}" was deleted')
@@ -97,9 +103,9 @@ class WorkStream:
     def take(self, claimed: Claimed) -> None:
         desk = self._desk
         if self._stream.is_closed:
-            self._desks.release(desk.topic.name, leases_of(claimed))
+            self._desks.release(desk.queue.name, leases_of(claimed))
             return
-        if claimed.seqs and not desk.topic.dropped:
+        if claimed.seqs and not desk.queue.is_dropped:
             self._held.update(zip(claimed.seqs, count(claimed.first_lease), strict=False))
             desk.held.update(dict.fromkeys(claimed.seqs, self))
             self._stream.send(
@@ -131,7 +137,7 @@ class WorkStream:
         now_s = self._delivery.now_s
         if now_s - self._advised_s >= ADVICE_S and self._stream.is_writable:
             self._advised_s = now_s
-            topics = [self._desk.topic.name]
+            topics = [self._desk.queue.name]
             self._stream.send(sse_frames.error_event(code, text, topics=topics, **more))
 
     # -- topics.server.loop.delivery.Outlet ------------------------------------------------------
@@ -167,7 +173,7 @@ class WorkStream:
                   retry_after_ms=2000)  # fmt: skip
 
     def _end(self, code: int, text: str, **more: object) -> None:
-        topics = [self._desk.topic.name]
+        topics = [self._desk.queue.name]
         self._stream.send(sse_frames.error_event(code, text, topics=topics, **more))
         self._stream.close()
 
@@ -180,5 +186,5 @@ class WorkStream:
             desk.held.pop(seq, None)
         self._held.clear()
         desk.streams.discard(self)
-        self._desks.release(desk.topic.name, leases)
+        self._desks.release(desk.queue.name, leases)
         desk.leave(self)

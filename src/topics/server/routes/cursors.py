@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from topics.engine.commit.committer import Committer
 from topics.engine.ops.cursors import Given
+from topics.engine.serving import LogTimes
 from topics.server.api.auth import ADMIN, READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode, parse_epoch
@@ -60,7 +60,7 @@ class CursorRoutes:
         )  # fmt: skip
         ticket = self._services.engine.submit_put_cursor(topic, name, given)
 
-        def answer(log: Committer | None) -> Response:
+        def answer(log: LogTimes | None) -> Response:
             found: CursorState = ticket.result
             shown = body_of(call, found, created=found.created)
             shown.performance = call.performance(log)
@@ -83,7 +83,7 @@ class CursorRoutes:
     def delete(self, call: Call, topic: str, name: str) -> Answer:
         ticket = self._services.engine.submit_delete_cursor(topic, name)
 
-        def answer(log: Committer | None) -> Response:
+        def answer(log: LogTimes | None) -> Response:
             body = CursorDeleted(
                 topic=topic, cursor=name, deleted=ticket.result, performance=call.performance(log)
             )

@@ -65,7 +65,7 @@ class Listing:
         touch = query.flag("touch", default=False)
         size = page_size(query)
         engine, now_ms = self._services.engine, self._services.clock.wall_ms()
-        names = engine.core.names.page(
+        names = engine.names(
             visible_prefixes(call.key, query.text("prefix")),
             after=place_of(query.text("cursor")),
             limit=size + 1,

@@ -6,16 +6,13 @@ scrape does not hold up requests; the block for each topic is bounded.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Generator, Iterator
+from itertools import islice
 from typing import Any, get_args
 
 import msgspec
 
-from topics.engine.commit.core import Core
-from topics.engine.ops.catalog import queue_state
-from topics.engine.state.topic import Topic
+from topics.engine.gauges import Gauges, Sums, TopicGauges
 from topics.server.api.auth import READ, Key
 from topics.server.api.call import Call
 from topics.server.api.gauges import (
@@ -37,26 +34,17 @@ from topics.types import Durability
 
 TOPICS_MAX = 1000
 CURSORS_MAX = 1000
-SLICE_TOPICS = 4000
 
-
-class Sums:
-    """What has to be added up over all topics."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.queues = 0
-        self.in_flight = 0
-        self.classes: Counter[str] = Counter()
-
-    def add(self, core: Core, topics: Iterator[Topic]) -> None:
-        for topic in topics:
-            self.records += topic.live_count
-            self.classes[topic.config.durability] += 1
-            queue = queue_state(core, topic)
-            if queue is not None:
-                self.queues += 1
-                self.in_flight += queue.in_flight
+_OF_TOPICS = (
+    ("head_seq", "Highest assigned seq per topic."),
+    ("earliest_seq", "First live seq per topic."),
+    ("records_live", "Live records per topic."),
+    ("bytes_live", "Live bytes per topic."),
+)
+_OF_QUEUES = (
+    ("ready", "Claimable jobs per queue."),
+    ("in_flight", "Leased jobs per queue."),
+)
 
 
 class MetricsRoute:
@@ -73,50 +61,49 @@ class MetricsRoute:
         ]  # fmt: skip
 
     def metrics(self, call: Call) -> Answer:
-        services = self._services
-        if not services.driver.is_ready:
+        if not self._services.driver.is_ready:
             return self._answer(call, Sums())
-        topics = iter(list(services.engine.core.by_id.values()))
-        sums = Sums()
-        sums.add(services.engine.core, islice(topics, SLICE_TOPICS))
-        rest = next(topics, None)
-        if rest is None:
-            return self._answer(call, sums)
-        self._go_on(call, sums, rest, topics)
+        steps = self._services.engine.add_up()
+        try:
+            next(steps)
+        except StopIteration as added:
+            return self._answer(call, added.value)
+        self._services.loop.call_soon(self._go_on, call, steps)
         return PENDING
 
-    def _go_on(self, call: Call, sums: Sums, head: Topic | None, topics: Iterator[Topic]) -> None:
-        if head is None:
-            call.respond(self._answer(call, sums))
-            return
-        sums.add(self._services.engine.core, chain((head,), islice(topics, SLICE_TOPICS)))
-        self._services.loop.call_soon(self._go_on, call, sums, next(topics, None), topics)
+    def _go_on(self, call: Call, steps: Generator[None, None, Sums]) -> None:
+        try:
+            next(steps)
+        except StopIteration as added:
+            call.respond(self._answer(call, added.value))
+        else:
+            self._services.loop.call_soon(self._go_on, call, steps)
 
     def _answer(self, call: Call, sums: Sums) -> Response:
-        metrics = [*self._process(sums), *self._topics(call.key), *self._log()]
+        services = self._services
+        gauges = services.engine.gauges() if services.driver.is_ready else Gauges()
+        metrics = [*self._process(sums, gauges), *self._topics(call.key), *self._log(gauges)]
         if "application/json" not in call.header(b"accept").lower():
             return Response(as_text(metrics), 200, CONTENT_TYPE)
         body = {**as_json(metrics), "performance": call.performance()}
         return Response(msgspec.json.encode(body))
 
-    def _process(self, sums: Sums) -> Iterator[Metric]:
-        services, counts = self._services, self._services.counts
-        is_ready = services.driver.is_ready
-        core = services.engine.core if is_ready else None
-        yield one("topics_topics", "gauge", "Topics.", len(core.by_name) if core else 0)
+    def _process(self, sums: Sums, gauges: Gauges) -> Iterator[Metric]:
+        services, is_ready = self._services, self._services.driver.is_ready
+        yield one("topics_topics", "gauge", "Topics.", gauges.topics)
         yield Family(
             "topics_topics_by_class", "gauge", "Topics of each durability class.", "class",
             [(name, sums.classes[name]) for name in get_args(Durability)],
         )  # fmt: skip
         rows = (
-            ("topics_routers", "Routers.", counts.routers()),
-            ("topics_routers_blocked", "Routers that can not go on.", _blocked(core)),
+            ("topics_routers", "Routers.", gauges.routers),
+            ("topics_routers_blocked", "Routers that can not go on.", gauges.routers_blocked),
             ("topics_records_live", "Records that can be read.", sums.records),
-            ("topics_bytes_live", "Bytes of them.", core.live_bytes if core else 0),
+            ("topics_bytes_live", "Bytes of them.", gauges.live_bytes),
             ("topics_queue_topics", "Topics that are queues.", sums.queues),
             ("topics_queue_leases_in_flight", "Jobs under lease.", sums.in_flight),
-            ("topics_sse_connections", "Open streams and sockets.", counts.sse_connections()),
-            ("topics_watch_sessions", "Watch sessions.", counts.watch_sessions()),
+            ("topics_sse_connections", "Open streams and sockets.", services.delivery.connections),
+            ("topics_watch_sessions", "Watch sessions.", services.watch_sessions()),
             ("topics_long_polls", "Reads and claims that wait.", len(services.waiters)),
             ("topics_ready", "Whether requests are served.", is_ready and not services.is_draining),
             ("topics_recovery_progress", "Recovery, from 0 to 1.", services.driver.progress),
@@ -128,7 +115,7 @@ class MetricsRoute:
 
     def _held(self) -> Iterator[Metric]:
         """What clients make the process hold, and how often that was too much."""
-        server = self._services.counts.server
+        server = self._services.server
         bodies, unsent = (server.bodies, server.unsent) if server is not None else (None, None)
         count, refused = (server.connection_count, server.refused_total) if server else (0, 0)
         yield one("topics_connections", "gauge", "Open connections.", count)
@@ -149,30 +136,28 @@ class MetricsRoute:
     def _topics(self, key: Key | None) -> Iterator[Metric]:
         """A block for each topic that the key may see, up to a bound."""
         services = self._services
-        shown: list[Topic] = []
+        shown: list[TopicGauges] = []
+        is_cut = False
         if services.driver.is_ready:
-            core = services.engine.core
-            names = core.names.page(visible_prefixes(key, ""), after="", limit=TOPICS_MAX + 1)
-            shown = [core.by_name[name] for name in names]
-        is_cut = len(shown) > TOPICS_MAX
-        shown = shown[:TOPICS_MAX]
-        states = [(t.name, queue_state(services.engine.core, t)) for t in shown]
-        queues = [(name, queue) for name, queue in states if queue is not None]
-        columns: tuple[tuple[str, str, list[tuple[str, float]]], ...] = (
-            ("head_seq", "Highest assigned seq per topic.", [(t.name, t.head) for t in shown]),
-            ("earliest_seq", "First live seq per topic.", [(t.name, t.floor) for t in shown]),
-            ("records_live", "Live records per topic.", [(t.name, t.live_count) for t in shown]),
-            ("bytes_live", "Live bytes per topic.", [(t.name, t.live_bytes) for t in shown]),
-            ("queue_ready", "Claimable jobs per queue.", [(n, q.ready) for n, q in queues]),
-            ("queue_in_flight", "Leased jobs per queue.", [(n, q.in_flight) for n, q in queues]),
-        )
-        for name, about, samples in columns:
+            engine = services.engine
+            names = engine.names(visible_prefixes(key, ""), after="", limit=TOPICS_MAX + 1)
+            is_cut = len(names) > TOPICS_MAX
+            shown = [engine.topic_gauges(name) for name in names[:TOPICS_MAX]]
+        queues = [(t.name, t.queue) for t in shown if t.queue is not None]
+        for name, about in _OF_TOPICS:
+            samples = [(t.name, getattr(t, name)) for t in shown]
             yield Family("topics_topic_" + name, "gauge", about, "topic", samples)
+        for name, about in _OF_QUEUES:
+            samples = [(topic, getattr(queue, name)) for topic, queue in queues]
+            yield Family("topics_topic_queue_" + name, "gauge", about, "topic", samples)
         yield one(
             "topics_topic_metrics_truncated", "gauge",
             "Whether there are more topics than are shown one by one.", is_cut,
         )  # fmt: skip
-        lags = list(islice(_lags(shown), CURSORS_MAX + 1))
+        lags: list[tuple[str, str, int]] = []
+        if shown:
+            every = services.engine.cursor_lags(t.name for t in shown)
+            lags = list(islice(every, CURSORS_MAX + 1))
         yield Pairs(
             "topics_cursor_lag", "gauge", "Seqs between a cursor and the head.",
             ("topic", "cursor"), lags[:CURSORS_MAX],
@@ -182,14 +167,9 @@ class MetricsRoute:
             "Whether there are more cursors than are shown one by one.", len(lags) > CURSORS_MAX,
         )  # fmt: skip
 
-    def _log(self) -> Iterator[Metric]:
+    def _log(self, gauges: Gauges) -> Iterator[Metric]:
         services = self._services
-        stats, depth, is_read_only = WalStats(), 0, False
-        if services.driver.is_ready:
-            log = services.engine.core.committer
-            stats = services.engine.wal_stats
-            depth = log.frames_on_their_way
-            is_read_only = log.poison is not None or stats.is_full
+        stats = services.engine.wal_stats if services.driver.is_ready else WalStats()
         counters = (
             ("frames", "Frames written to the log.", stats.frames_total),
             ("batches", "Groups of frames written together.", stats.batches_total),
@@ -200,30 +180,18 @@ class MetricsRoute:
         )
         for name, about, count in counters:
             yield one(f"topics_wal_{name}_total", "counter", about, count)
-        failures = services.engine.core.tiering.failures_total if services.driver.is_ready else 0
         yield one(
             "topics_cold_failures_total", "counter", "Calls to the cold store that failed.",
-            failures,
+            gauges.cold_failures,
         )  # fmt: skip
-        yield one("topics_wal_queue_depth", "gauge", "Frames on their way to the disk.", depth)
-        yield one(
-            "topics_wal_queue_depth_peak", "gauge", "The most of them so far.",
-            stats.queue_depth_peak,
-        )  # fmt: skip
-        yield one("topics_wal_read_only", "gauge", "Whether the log refuses writes.", is_read_only)
+        rows = (
+            ("queue_depth", "Frames on their way to the disk.", gauges.frames),
+            ("queue_depth_peak", "The most of them so far.", stats.queue_depth_peak),
+            ("read_only", "Whether the log refuses writes.", gauges.is_read_only),
+        )
+        for name, about, value in rows:
+            yield one(f"topics_wal_{name}", "gauge", about, value)
         yield Histogram(
             "topics_wal_fsync_latency_us", "How long syncs of the log took, in microseconds.",
             SYNC_EDGES_US, stats.sync_counts, stats.sync_us_sum,
         )  # fmt: skip
-
-
-def _lags(topics: list[Topic]) -> Iterator[tuple[str, str, float]]:
-    for topic in topics:
-        if topic.cursors is not None:
-            for cursor in topic.cursors.standing.values():
-                yield topic.name, cursor.name, topic.head - topic.place(cursor)
-
-
-def _blocked(core: Core | None) -> int:
-    routers = () if core is None else core.routers.by_name.values()
-    return sum(bool(router.blocked) for router in routers)

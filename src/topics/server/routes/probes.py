@@ -53,7 +53,7 @@ class Probes:
             Ready(
                 status="ready",
                 wal_replay_complete=not services.engine.is_recovering,
-                topics=len(services.engine.core.by_name),
+                topics=services.engine.topic_count,
                 performance=call.performance(),
             )
         )

@@ -95,7 +95,7 @@ class RangeRoutes:
         seq, at = engine.seq_at(name, ts) or (None, None)
         return call.answer(
             SeqAt(
-                topic=name, seq=seq, ts=at, epoch=str(engine.core.by_name[name].epoch),
+                topic=name, seq=seq, ts=at, epoch=str(engine.epoch_of(name)),
                 performance=call.performance(),
             )
         )  # fmt: skip

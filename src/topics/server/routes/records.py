@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from topics.engine.commit.committer import Committer
+from topics.engine.serving import LogTimes
 from topics.server.api.auth import DELETE, READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode
@@ -47,16 +47,17 @@ class RecordRoutes:
         body = decode(call, _DELETE)
         engine = self._services.engine
         ticket = engine.submit_delete(name, before_seq=body.before_seq, match=body.match)
-        topic = engine.core.by_name[name]
+        config = engine.config_of(name)
+        is_durable = config is not None and config.durable
 
-        def answer(log: Committer | None) -> Response:
+        def answer(log: LogTimes | None) -> Response:
             done: Deleted = ticket.result
             for told in self._services.on_deleted:
                 told(done.topic)
             body = RecordsDeleted(
                 topic=done.topic, deleted=done.deleted, earliest_seq=done.earliest_seq,
                 head_seq=done.head_seq, count=done.count, bytes=done.bytes,
-                performance=call.performance(log, is_durable=topic.config.durable),
+                performance=call.performance(log, is_durable=is_durable),
             )  # fmt: skip
             return call.answer(body)
 
@@ -70,7 +71,7 @@ class RecordRoutes:
         ranges = engine.explain(name, first, last, ranges_max=RANGES_MAX + 1)
         kept = ranges[:RANGES_MAX]
         body = Explained(
-            topic=name, epoch=str(engine.core.by_name[name].epoch),
+            topic=name, epoch=str(engine.epoch_of(name)),
             ranges=[ExplainedRange(first=r.first, last=r.last, state=r.state) for r in kept],
             next_from=ranges[RANGES_MAX].first if len(ranges) > RANGES_MAX else None,
             performance=call.performance(),

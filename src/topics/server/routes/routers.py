@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from topics.engine.commit.committer import Committer
 from topics.engine.routing.definitions import RouterInput
+from topics.engine.serving import LogTimes
 from topics.engine.state.routers import Router
 from topics.errors import Incompatible, RouterCycle, TopicsError
 from topics.server.api.auth import ADMIN, DELETE, READ, Key
@@ -35,7 +35,6 @@ LOOKS_MAX = 10_000
 class RouterRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
-        services.counts.routers = self._count
 
     def routes(self) -> list[Route]:
         path = "/v0/routers/:router"
@@ -69,10 +68,6 @@ class RouterRoutes:
             ),
         ]  # fmt: skip
 
-    def _count(self) -> int:
-        driver = self._services.driver
-        return len(driver.engine.core.routers) if driver.is_ready else 0
-
     def put(self, call: Call, name: str) -> Answer:
         given = decode(call, _INPUT)
         if call.key is not None:
@@ -84,7 +79,7 @@ class RouterRoutes:
         except (Incompatible, RouterCycle) as error:
             raise _as_seen_by(call.key, error) from None
 
-        def answer(log: Committer | None) -> Response:
+        def answer(log: LogTimes | None) -> Response:
             spent = call.performance(log, is_durable=router.dest.config.durable)
             body = RouterPut(created=created, performance=spent, **_fields(router))
             return call.answer(body, 201 if created else 200)
@@ -102,7 +97,7 @@ class RouterRoutes:
     def delete(self, call: Call, name: str) -> Answer:
         deleted, ticket = self._services.engine.submit_unroute(name)
 
-        def answer(log: Committer | None) -> Response:
+        def answer(log: LogTimes | None) -> Response:
             body = RouterDeleted(router=name, deleted=deleted, performance=call.performance(log))
             return call.answer(body)
 
@@ -112,17 +107,17 @@ class RouterRoutes:
         query = Query(call.query)
         size = page_size(query)
         source, dest = query.text("source"), query.text("dest")
-        routers = self._services.engine.core.routers
+        engine = self._services.engine
         prefixes = visible_prefixes(call.key, query.text("prefix"))
         after = place_of(query.text("cursor"))
         found: list[Router] = []
         looks = LOOKS_MAX
         names: list[str] = []
         while looks > 0 and len(found) <= size:
-            names = routers.names.page(prefixes, after=after, limit=size + 1)
+            names = engine.router_names(prefixes, after=after, limit=size + 1)
             looks -= len(names)
             after = names[-1] if names else after
-            among = [routers.by_name[name] for name in names]
+            among = [engine.router(name) for name in names]
             found += [
                 router
                 for router in among

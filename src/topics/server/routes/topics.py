@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from topics.engine.commit.committer import Committer
 from topics.engine.reading import priority
+from topics.engine.serving import LogTimes
 from topics.server.api.auth import ADMIN, DELETE, READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode
@@ -59,7 +59,7 @@ class TopicRoutes:
             call.key.require_config(given)
         topic, created, ticket = self._services.engine.submit_put(name, given)
 
-        def answer(log: Committer | None) -> Response:
+        def answer(log: LogTimes | None) -> Response:
             body = TopicPut(
                 topic=name, created=created, config=topic.config,
                 performance=call.performance(log, is_durable=topic.config.durable),
@@ -89,19 +89,18 @@ class TopicRoutes:
 
     def delete(self, call: Call, name: str) -> Answer:
         if_empty = Query(call.query).flag("if_empty", default=False)
-        topic = self._services.engine.core.by_name.get(name)
-        routers = self._services.engine.core.routers
-        removed = [] if topic is None else [router.name for router in routers.touching(topic)]
+        engine = self._services.engine
+        config, removed = engine.config_of(name), engine.routers_of(name)
         if call.key is not None and not all(map(call.key.may_name, removed)):
             # What goes along with the topic, the key must be able to delete by itself.
             raise Forbidden(
                 f"routers lead to or from {name!r} that this API key may not touch; nothing was "
                 "deleted", name=name,
             )  # fmt: skip
-        deleted, ticket = self._services.engine.submit_drop(name, if_empty=if_empty)
+        deleted, ticket = engine.submit_drop(name, if_empty=if_empty)
 
-        def answer(log: Committer | None) -> Response:
-            is_durable = topic is not None and topic.config.durable
+        def answer(log: LogTimes | None) -> Response:
+            is_durable = config is not None and config.durable
             body = TopicDeleted(
                 topic=name, deleted=deleted, routers_removed=removed,
                 performance=call.performance(log, is_durable=is_durable),

@@ -92,7 +92,7 @@ class WriteRoute:
         return self._submit(call, name, body, returns_seqs)
 
     def _check_config(self, call: Call, name: str, config: ConfigInput) -> None:
-        if call.key is not None and name not in self._driver.engine.core.by_name:
+        if call.key is not None and not self._driver.engine.has_topic(name):
             call.require(ADMIN)
             call.key.require_config(config)
 

@@ -16,7 +16,7 @@ from topics.engine.offline import invariants
 from topics.errors import TopicsError
 from topics.storage import snapshot
 from topics.testing.model import Entry, ModelTopic
-from topics.testing.modelcheck import Violation, _verify_read, require
+from topics.testing.modelcheck import Violation, require, verify_read
 
 STEPS_MAX = 6
 
@@ -106,7 +106,7 @@ def tombstones(world: World, known: Instance, draw: random.Random) -> None:
         # Copies have meta of their own.
         return
     for cursor in {0, draw.randrange(known.head + 2), max(known.head - 1, 0)}:
-        _verify_read(topic, world.engine, cursor)
+        verify_read(topic, world.engine, cursor)
 
 
 def readable(world: World) -> list[int]:
