@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.crash.harness.log_harness import SETTINGS, deterministic
 from tests.crash.harness.rot import built, kind_of
 from topics.errors import CorruptData
-from topics.storage import cold, columns, frames, segment, snapshot
+from topics.storage import cold, columns, frames, marks, segment, snapshot
 from topics.storage.frames import SECTOR
 from topics.testing import FakeDisk
 
@@ -95,3 +95,10 @@ def test_a_snapshot_decodes_or_is_corrupt(raw: bytes) -> None:
 def test_a_cold_table_decodes_or_is_corrupt(raw: bytes) -> None:
     disk = _file(raw, "/d/" + cold.file_name(1))
     only_corrupt_data(lambda: cold.read(disk, "/d", 1))
+
+
+@EXAMPLES
+@given(raw=st.binary(max_size=1500) | st.binary(max_size=1500).map(lambda b: marks.MAGIC + b))
+def test_marks_decode_or_are_corrupt(raw: bytes) -> None:
+    disk = _file(raw, "/d/" + marks.NAME)
+    only_corrupt_data(lambda: marks.read(disk, "/d"))
