@@ -4,6 +4,6 @@ A queue is a topic, its jobs are records; who holds which is `state.queue.Queue`
 `claims` hands out jobs, `leases` is what their holders may do with them, `dead_letters` moves a
 job that was delivered too often to another topic in one step, and `origins` remembers which job a
 letter was, so that a job whose letter stands in the log ends in its queue. Where leases are
-durable they are frames (`ops.lease_frames`), and answered after the sync. Queues know nothing of
-routers.
+durable they are frames (`ops.lease_frames`), and answered after the sync. A `handle` is a queue as
+whoever hands out its jobs sees it. Queues know nothing of routers.
 """
