@@ -168,8 +168,8 @@ def test_no_disk_write_is_acknowledged_above_a_durable_ceiling(
         ticket = engine.submit_append("d", request_of([{"data": 0}] * count))
         engine.flush()
         if ticket.done:
-            assert ticket.result.last_seq <= topic.ceiling_seq
-    assert engine.state("d").head_seq <= topic.ceiling_seq
+            assert ticket.result.last_seq <= topic.ceiling.seq
+    assert engine.state("d").head_seq <= topic.ceiling.seq
 
 
 class Stalling(Syncer):

@@ -21,6 +21,7 @@ from topics.engine.reading import pages
 from topics.engine.reading.pages import View
 from topics.engine.routing import definitions
 from topics.engine.serving import Serving
+from topics.engine.state.explaining import explain
 from topics.engine.state.routers import Router
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import (
@@ -88,7 +89,7 @@ class Engine(QueueCalls, Serving):
         topic = self._topic(name)
         self.core.expire(topic)
         if touch:
-            topic.last_read_ts = self.core.clock.wall_ms()
+            topic.note_read(self.core.clock.wall_ms())
         self.core.committer.flush()
         return catalog.state_of(self.core, topic, with_cursors=cursors)
 
@@ -249,7 +250,7 @@ class Engine(QueueCalls, Serving):
             core.expire(topic)
             core.committer.flush()
         if touch:
-            topic.last_read_ts = core.clock.wall_ms()
+            topic.note_read(core.clock.wall_ms())
         nodes = frozenset((node,) if isinstance(node, str) else node)
         if not topic.config.dedupe_node:
             nodes = frozenset()
@@ -267,5 +268,5 @@ class Engine(QueueCalls, Serving):
         topic = self._topic(name)
         self.core.expire(topic)
         self.core.committer.flush()
-        ranges = topic.explain(first, topic.head if last is None else last)
+        ranges = explain(topic, first, topic.head if last is None else last)
         return list(islice(ranges, ranges_max))

@@ -95,7 +95,7 @@ class ReaderCalls(Lifecycle):
         topic, core = self._topic(name), self.core
         core.expire(topic)
         core.committer.flush()
-        topic.last_read_ts = core.clock.wall_ms()
+        topic.note_read(core.clock.wall_ms())
         return topic
 
     def _fetching(self, read: Callable[[], T]) -> T:

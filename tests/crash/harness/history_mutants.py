@@ -16,9 +16,9 @@ HISTORY_MUTANTS = (
     ),
     Mutant(
         "durable records given up for lost ones", "engine/recovery/recovery.py",
-        "        if topic.ceiling_seq > topic.head:\n"
-        "            self._hole(topic, topic.ceiling_seq, CRASH)\n",
-        "        missing = topic.ceiling_seq - topic.head\n"
+        "        if topic.ceiling.seq > topic.head:\n"
+        "            self._hole(topic, topic.ceiling.seq, CRASH)\n",
+        "        missing = topic.ceiling.seq - topic.head\n"
         "        if missing > 0:\n"
         "            from topics.engine import retention\n"
         "            from topics.types import EVICTED\n"
@@ -27,7 +27,7 @@ HISTORY_MUTANTS = (
         "                self.core.committer.stage(Op(\n"
         "                    topic, frames.FLOOR, nothing, gated=False, floor=topic.floor,\n"
         "                    flags=EVICTED))\n"
-        "            self._hole(topic, topic.ceiling_seq, CRASH)\n",
+        "            self._hole(topic, topic.ceiling.seq, CRASH)\n",
         area="whole", first="stalled",
     ),
     Mutant(
@@ -66,10 +66,10 @@ HISTORY_MUTANTS = (
     ),
     Mutant(
         "idle topic closed below a ceiling on its way", "engine/ops/ceilings.py",
-        "        moves = topic.gated or topic.ceilings_moving\n",
+        "        moves = topic.gated or topic.ceiling.moving\n",
         "        moves = topic.gated\n",
         is_quick=False, area="whole", first="idle",
-        also=(("engine/ops/ceilings.py", "    assert not topic.ceilings_moving\n", ""),),
+        also=(("engine/state/ceiling.py", "        assert not self.moving\n", ""),),
     ),
     Mutant(
         "log of short lives never sealed", "engine/upkeep/maintenance.py",

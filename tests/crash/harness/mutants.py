@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "seqs used again after a crash", "engine/recovery/recovery.py",
-        "            self._hole(topic, topic.ceiling_seq, CRASH)\n", "            pass\n",
+        "            self._hole(topic, topic.ceiling.seq, CRASH)\n", "            pass\n",
     ),
     Mutant(
         "crash hole not logged", "engine/recovery/recovery.py",
@@ -80,9 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "ceiling not written", "engine/ops/ceilings.py",
-        "    core.committer.stage_aside(Op(topic, frames.CEILING, apply, gated=True, undo=undo, "
-        "first=seq))",
-        "    apply()",
+        "    core.committer.stage_aside(op)\n", "    op.apply()\n",
     ),
     Mutant(
         "snapshot not synced", "storage/snapshot.py",
@@ -133,7 +131,8 @@ MUTANTS = (
     ),
     Mutant(
         "config not replayed", "engine/recovery/replay_frames.py",
-        "    topic.config, topic.config_version = frame.config, frame.version\n", "",
+        "    topic.configure(frame.config, frame.version)\n",
+        "    topic.durability = frame.config.durability\n",
         is_quick=False, first="configure",
     ),
     Mutant(
@@ -183,9 +182,9 @@ MUTANTS = (
         area="queue",
     ),
     Mutant(
-        "lease survives its job", "engine/ops/deletes.py",
-        "            if topic.queue is not None:\n",
-        "            if topic.queue is not None and False:\n",
+        "lease survives its job", "engine/state/topic.py",
+        "            self.queue.gone(block.first + start, block.first + end)\n        if",
+        "            pass\n        if",
         area="queue",
     ),
     Mutant(

@@ -139,22 +139,15 @@ class Core:
 
     def forget_keys(self, topic: Topic) -> None:
         """Idempotency keys go with the records they stood for."""
-        self.idempotency_keys -= len(topic.keys or ())
-        topic.keys = None
+        self.idempotency_keys -= topic.forget_keys()
 
     def leave(self, topic: Topic) -> None:
         """Forgets a topic; its segments become garbage."""
-        topic.dropped = True
         self.by_id.pop(topic.id, None)
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
             self.names.discard(topic.name)
-        for block in topic.blocks:
-            topic.release(block)
-        # Empty, and as any other: what is on its way to it still arrives, in its order.
-        topic.blocks, topic.holes = [], None
-        topic.floor = topic.head + 1
-        topic.live_count = topic.live_bytes = 0
+        topic.drop()
         self.live_bytes -= topic.counted_bytes
         self.idempotency_keys -= len(topic.keys or ())
         self.open_topics.pop(topic.id, None)
@@ -166,19 +159,16 @@ class Core:
         if topic.dropped:
             # Something of it was still on its way.
             return
-        self.live_bytes += topic.live_bytes - topic.counted_bytes
-        topic.counted_bytes = topic.live_bytes
+        self.live_bytes += topic.recount()
 
     def tags_of(self, topic: Topic) -> TagIndex:
         """The tag index, entering the tags of blocks that recovery left for later.
 
         Raises ColdMiss for the next of them that is out of reach; what was entered stays so.
         """
-        if topic.tags is None:
-            topic.tags = TagIndex()
         for _ in self.index_tags(topic):
             pass
-        return topic.tags
+        return topic.tags or TagIndex()
 
     def index_tags(self, topic: Topic) -> Iterator[None]:
         """Enters the tags of unindexed blocks, one block at a time; raises ColdMiss."""
@@ -187,8 +177,7 @@ class Core:
             if not block.is_ghost and block.stop > topic.floor:
                 columns = self.segments.columns(block)
                 if columns.tags is not None:
-                    topic.tags = topic.tags or TagIndex()
-                    topic.tags.add(columns.tags, block.first)
+                    topic.add_tags(columns.tags, block.first)
             topic.untagged.pop()
             yield
 

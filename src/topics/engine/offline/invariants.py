@@ -21,6 +21,7 @@ import msgspec
 from topics.engine.commit.core import Core
 from topics.engine.ops import deletes
 from topics.engine.state.block import Block
+from topics.engine.state.explaining import states
 from topics.engine.state.queue import Queue
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.tags import TagIndex
@@ -94,7 +95,7 @@ def _jobs(topic: Topic, queue: Queue) -> Iterator[Finding]:
     places = (queue.leases, queue.free, queue.delayed, queue.leaving, queue.moving)
     found = Counter(seq for place in places for seq in place)
     found.subtract(seq for seq in queue.free if seq in queue.leases)
-    below = topic.states(topic.floor, min(queue.cursor - 1, topic.head))
+    below = states(topic, topic.floor, min(queue.cursor - 1, topic.head))
     wanted = [seq for low, high, state in below if state == LIVE for seq in range(low, high + 1)]
     if queue.expired != sum(seq in queue.leases for seq in queue.free):
         yield "leases_wrong", f"{queue.expired} leases counted that ran out"

@@ -54,7 +54,7 @@ def _believe(found: Salvage, summary: Snapshot, records: list[TopicRecord]) -> N
             if record.id not in found.dropped and record.name not in core.by_name:
                 enter_topic(core, record, [], found.fill)
             continue
-        topic.epoch = max(topic.epoch, record.epoch)
+        topic.renew(record.epoch)
         if topic.cursors is None or topic.cursors.version < record.cursors_version:
             cursors.enter(topic, record.cursors, record.cursors_version)
         if topic.queue is not None:
@@ -80,9 +80,9 @@ def _conclude(found: Salvage) -> None:
         holes = [h for h in topic.holes or () if h[2] == CORRUPTION]
         missing = sum(last - max(first, topic.floor) + 1 for first, last, _ in holes)
         is_doubtful = topic.id in found.unproved or topic.id in found.nameless
-        if is_doubtful and topic.ceiling_seq > topic.head:
-            found.lose(topic, topic.head + 1, topic.ceiling_seq)
-            topic.add_hole(topic.head + 1, topic.ceiling_seq, CORRUPTION)
+        if is_doubtful and topic.ceiling.seq > topic.head:
+            found.lose(topic, topic.head + 1, topic.ceiling.seq)
+            topic.add_hole(topic.head + 1, topic.ceiling.seq, CORRUPTION)
         if missing:
             # A floor that was seen does not go back: the lost records count as if they were there.
             each = topic.bytes_total // max(topic.head, 1)

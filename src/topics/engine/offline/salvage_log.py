@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from topics.engine.offline.salvaged import Base, Salvage
 from topics.engine.ops.catalog import CreateFrame
 from topics.engine.recovery.replay import Later, Replay
-from topics.engine.state.queue import Queue
 from topics.engine.state.topic import Topic
 from topics.storage import frames, wal_salvage
 from topics.storage.columns import Columns
@@ -60,7 +59,7 @@ class SalvageReplay(Replay):
             return None
         name, config, version = self.found.name_of(topic_id)
         topic = Topic(topic_id, name, self.core.next_epoch, config)
-        topic.config_version = version
+        topic.configure(config, version)
         self.core.enter(topic)
         self.found.nameless.add(topic_id)
         return topic
@@ -71,9 +70,8 @@ class SalvageReplay(Replay):
             return
         if self.core.by_name.get(topic.name) is topic:
             del self.core.by_name[topic.name]
-        topic.name, topic.config, topic.config_version = frame.name, frame.config, 1
-        topic.queue = Queue() if frame.config.type == "queue" else None
-        topic.epoch = max(topic.epoch, frame.epoch)
+        topic.become(frame.name, frame.config)
+        topic.renew(frame.epoch)
         self.name(topic)
 
     def lost(self, dest: Topic, _source_id: int, _seq: int, /) -> None:

@@ -197,8 +197,7 @@ def _take_out(found: Salvage, topic: Topic) -> None:
         segments.forget(block)
         block.segment.left -= 1
         block.columns, block.segment, block.row = columns, None, None
-        topic.unsealed_bytes += block.size
-        topic.unsealed_records += block.count
+        topic.unseal(block)
 
 
 def _let_go(found: Salvage) -> None:

@@ -71,7 +71,7 @@ class Salvage:
 
     def fill(self, topic: Topic, first: int, last: int) -> None:
         """Seqs of a snapshot that no segment holds any more."""
-        topic.holes = sorted([*(topic.holes or []), (first, last, CORRUPTION)])
+        topic.patch(first, last, CORRUPTION)
         self.lose(topic, first, last)
 
     def miss_frames(self, count: int | None, shard: int, shards: int) -> None:

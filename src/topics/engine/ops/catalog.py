@@ -124,22 +124,19 @@ def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None])
     before, staged_before = topic.durability, topic.version_staged
     keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
     # Not the topic's own before the config is: a snapshot taken meanwhile has the old of both.
-    topic.version_staged = version = max(topic.config_version, topic.version_staged) + 1
-    topic.durability = config.durability
+    version = topic.stage_config(config)
     payload = _ENCODER.encode(ConfigureFrame(config, version))
 
     def undo() -> None:
-        topic.durability, topic.version_staged = before, staged_before
+        topic.unstage_config(before, staged_before)
 
     def apply() -> None:
         if topic.dropped:
             return
-        topic.config, topic.config_version = config, version
+        topic.configure(config, version)
         if topic.queue is not None:
             topic.queue.is_logged = False
-        # Durable up to here; the next write of class disk promises anew.
-        topic.ceiling_seq = topic.head
-        topic.ask_seq = 0
+        topic.ceiling.end(topic.head)
         core.refit(topic, now_ms)
 
     op = Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)

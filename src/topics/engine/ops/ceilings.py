@@ -16,47 +16,31 @@ from topics.engine.commit.frame import Op
 from topics.engine.state.topic import Topic
 from topics.storage import frames
 
-ALLOWANCE_MIN, ALLOWANCE_MAX = 64, 1 << 20
-BUSY_S = 1.0
 LOOKS_MAX = 500
 
 
 def cover(core: Core, topic: Topic, last_seq: int) -> bool:
     """Makes sure that a ceiling above `last_seq` is on its way; True when the write must wait."""
-    over = last_seq > topic.ceiling_seq
-    if last_seq <= topic.ask_seq:
-        # Asked for, but perhaps not durable yet.
-        return over
-    now_s = core.clock.monotonic_s()
-    busy = now_s - topic.asked_s < BUSY_S
-    grown = topic.allowance * 4 if busy else ALLOWANCE_MIN
-    topic.allowance = allowance = min(max(grown, ALLOWANCE_MIN), ALLOWANCE_MAX)
-    topic.asked_s = now_s
-    # Ask again when half of what is asked for now is used up, well before anything has to wait.
-    topic.ask_seq = last_seq + allowance // 2
-    core.open_topics[topic.id] = None
-    _raise(core, topic, last_seq + allowance)
+    ceiling = topic.ceiling
+    over = last_seq > ceiling.seq
+    if last_seq > ceiling.ask_seq:
+        core.open_topics[topic.id] = None
+        _raise(core, topic, ceiling.ask(last_seq, core.clock.monotonic_s()))
+    # One that was asked for is perhaps not durable yet.
     return over
 
 
 def is_below(topic: Topic, seq: int) -> bool:
     """Whether a write may be acknowledged before it is synced, as far as the ceiling goes."""
-    return topic.durability != "disk" or seq <= topic.ceiling_seq
+    return topic.durability != "disk" or seq <= topic.ceiling.seq
 
 
 def _raise(core: Core, topic: Topic, seq: int) -> None:
-    topic.ceilings_moving += 1
-
-    def apply() -> None:
-        topic.ceilings_moving -= 1
-        topic.ceiling_seq = max(topic.ceiling_seq, seq)
-
-    def undo() -> None:
-        # The disk is full: the next write asks again.
-        topic.ceilings_moving -= 1
-        topic.ask_seq = 0
-
-    core.committer.stage_aside(Op(topic, frames.CEILING, apply, gated=True, undo=undo, first=seq))
+    ceiling = topic.ceiling
+    op = Op(
+        topic, frames.CEILING, lambda: ceiling.rise(seq), gated=True, undo=ceiling.refuse, first=seq
+    )
+    core.committer.stage_aside(op)
 
 
 def close_idle(core: Core, idle_s: float) -> None:
@@ -74,11 +58,9 @@ def close_idle(core: Core, idle_s: float) -> None:
         topic = core.by_id.get(topic_id)
         if topic is None or topic.config.durability != "disk":
             continue
-        if topic.head != topic.idle_head:
-            topic.idle_head, topic.idle_since_s = topic.head, now_s
-        moves = topic.gated or topic.ceilings_moving
-        quiet = not moves and topic.next_seq == topic.head + 1
-        if quiet and now_s - topic.idle_since_s >= idle_s:
+        is_idle = topic.ceiling.is_idle(topic.head, now_s, idle_s)
+        moves = topic.gated or topic.ceiling.moving
+        if is_idle and not moves and topic.next_seq == topic.head + 1:
             close(core, topic)
         else:
             waiting[topic_id] = None
@@ -86,7 +68,5 @@ def close_idle(core: Core, idle_s: float) -> None:
 
 def close(core: Core, topic: Topic) -> None:
     """Takes the bound back to the head. At once in memory, whatever a crash leaves of the frame."""
-    assert not topic.ceilings_moving
-    topic.ceiling_seq = topic.head
-    topic.allowance = topic.ask_seq = 0
+    topic.ceiling.close(topic.head)
     core.committer.stage(Op(topic, frames.CEILING, nothing, gated=False, first=topic.head))

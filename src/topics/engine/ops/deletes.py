@@ -248,16 +248,7 @@ class Removal:
         is_whole = stop - first == block.count
         self._pay(block, len(runs) + 1, stop - first, is_whole=is_whole or not runs)
         for start, end in runs:
-            span = block.span(start, end, load)
-            block.mark_run_dead(start, end)
-            block.live_bytes -= span
-            topic.live_bytes -= span
-            topic.live_count -= end - start
-            if topic.queue is not None:
-                topic.queue.gone(block.first + start, block.first + end)
-            if block.segment is not None and block.row is not None:
-                at = block.row.flag_at
-                block.segment.unflagged.extend(range(at + start, at + end))
+            topic.kill(block, start, end, load)
         if block.dead_count == block.count:
             topic.release(block)
             block.ghost()

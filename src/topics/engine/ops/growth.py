@@ -13,7 +13,6 @@ from topics.engine.commit.core import Core
 from topics.engine.commit.frame import Frame
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import ceilings
-from topics.engine.state.tags import TagIndex
 from topics.engine.state.topic import Topic
 from topics.errors import RecordTooLarge, Throttled, TopicFull
 from topics.storage.columns import Columns
@@ -60,23 +59,21 @@ class Growth(Frame):
 
     def undo(self) -> None:
         self.arrive()
-        self.topic.next_seq, self.topic.last_ts = self.first, self.last_ts_before
+        self.topic.unassign(self.first, self.last_ts_before)
 
 
 def assign(core: Core, topic: Topic, count: int, size: int, ts: int) -> bool:
     """Assigns seqs; True when what takes them must be durable before it is seen."""
-    topic.next_seq = stop = topic.next_seq + count
-    topic.last_ts = ts
-    topic.pending_bytes += size
+    topic.assign(count, size, ts)
     core.pending_bytes += size
     if topic.durability == "disk":
-        return ceilings.cover(core, topic, stop - 1)
+        return ceilings.cover(core, topic, topic.next_seq - 1)
     return topic.durability == "fsync"
 
 
 def arrive(core: Core, topic: Topic, size: int) -> None:
     """What seqs were assigned for is no longer on its way."""
-    topic.pending_bytes -= size
+    topic.arrive(size)
     core.pending_bytes -= size
 
 
@@ -116,8 +113,7 @@ def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:
     """Makes records readable, then lets the caps evict."""
     topic.publish(first, columns, core.settings.block_bytes)
     if columns.tags is not None:
-        topic.tags = topic.tags or TagIndex()
-        topic.tags.add(columns.tags, first)
+        topic.add_tags(columns.tags, first)
         core.unfolded.add(topic.id)
     published(core, topic, len(columns.ends), len(columns.payload))
 

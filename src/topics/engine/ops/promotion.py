@@ -25,6 +25,7 @@ from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.deletes import DeleteFrame
 from topics.engine.ops.resident import hole_frame
 from topics.engine.state.block import Block
+from topics.engine.state.explaining import explain
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.errors import Poisoned, StorageError, TopicsError
@@ -171,7 +172,7 @@ class Promotion:
 
     def _frames(self) -> Iterator[tuple[Op, int]]:
         topic = self.topic
-        for part in topic.explain(self._at, self._keys_upto):
+        for part in explain(topic, self._at, self._keys_upto):
             if part.state == STATES[LIVE]:
                 yield from self._appends(part.first, part.last)
                 continue
@@ -231,7 +232,7 @@ class Promotion:
         if self._at == SEQ_BASE:
             return []
         ops = []
-        for part in topic.explain(SEQ_BASE, self._at - 1):
+        for part in explain(topic, SEQ_BASE, self._at - 1):
             state = STATES.index(part.state)
             if state == DELETED:
                 runs.extend((part.first, part.last))

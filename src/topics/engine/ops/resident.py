@@ -12,7 +12,7 @@ from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.deletes import DeleteFrame, apply_delete, runs_of
-from topics.engine.state.block import ghost_block
+from topics.engine.state.explaining import explain
 from topics.engine.state.topic import Topic
 from topics.storage import frames
 from topics.types import DELETED, EVICTED, EXPIRED, LIVE, RESTART, SEQ_BASE, STATES
@@ -22,7 +22,7 @@ def write_account(core: Core, topic: Topic) -> Ticket[None]:
     """Stages the account of every seq up to the head; live records will be gone by `restart`."""
     ticket: Ticket[None] = Ticket()
     hole = None
-    for part in topic.explain(SEQ_BASE, topic.head):
+    for part in explain(topic, SEQ_BASE, topic.head):
         state = STATES.index(part.state)
         state = RESTART if state == LIVE else state
         # With the last time: times do not go back either.
@@ -45,7 +45,7 @@ def hole_frame(topic: Topic, first: int, last: int, state: int, ts: int) -> Op:
 def replay_hole(core: Core, topic: Topic, first: int, last: int, state: int, ts: int) -> None:
     """Folds one range: what the log holds of it keeps its records unless they were removed."""
     load = core.segments.spans
-    topic.last_ts = max(topic.last_ts, ts)
+    topic.pass_time(ts)
     known = min(last, topic.head)
     if first <= known:
         if state == DELETED:
@@ -55,10 +55,7 @@ def replay_hole(core: Core, topic: Topic, first: int, last: int, state: int, ts:
     first = max(first, topic.head + 1)
     if first > last:
         return
-    if state != DELETED:
+    if state == DELETED:
+        topic.add_ghost(first, last)
+    else:
         topic.add_hole(first, last, state)
-        return
-    topic.blocks.append(ghost_block(first, last - first + 1, topic.last_ts))
-    topic.head = last
-    topic.next_seq = max(topic.next_seq, last + 1)
-    topic.settle()

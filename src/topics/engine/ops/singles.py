@@ -125,9 +125,9 @@ class SinglesFrame(Growth):
         topic = self.topic
         self.seq_max = self.first + SHARED_MAX - 1
         if topic.durability == "disk":
-            self.seq_max = min(self.seq_max, topic.ask_seq)
+            self.seq_max = min(self.seq_max, topic.ceiling.ask_seq)
             if not self.gated:
-                self.seq_max = min(self.seq_max, topic.ceiling_seq)
+                self.seq_max = min(self.seq_max, topic.ceiling.seq)
 
     def entry(self) -> bytes:
         self.topic.joining = None

@@ -91,7 +91,7 @@ class Feed:
                 count += 1
                 size += sent
         if count:
-            topic.last_read_ts = core.clock.wall_ms()
+            topic.note_read(core.clock.wall_ms())
         return Served(count, size, self._has_work())
 
     def paced(self, retry_after_ms: int) -> None:

@@ -277,7 +277,7 @@ def enter_topic(
     topic.floor = record.floor
     topic.last_ts, topic.last_write_ts = record.last_ts, record.last_write_ts
     topic.bytes_total = record.bytes_total
-    topic.ceiling_seq = record.ceiling_seq
+    topic.ceiling.replay(record.ceiling_seq)
     topic.lost = tuple(tuple(pair) for pair in record.lost)  # type: ignore[misc]
     topic.holes = [tuple(hole) for hole in record.holes] or None  # type: ignore[misc]
     topic.account = Account.load(*record.account) if record.account is not None else None

@@ -69,7 +69,6 @@ class Recovery:
         self.data = core.data
         self.stats = wal_stats
         self.replay: Replay
-        self.progress = 0.0
         self._tails: list[Tail] = []
         self._lost_possible = False
         self._is_clean = True
@@ -102,8 +101,7 @@ class Recovery:
             self.replay.is_clean = False
             for groups in self._read(line, first_number, read):
                 self.replay.groups(groups, line.generation)
-                self.progress = 0.1 + 0.8 * index / len(wanted)
-                yield self.progress
+                yield 0.1 + 0.8 * index / len(wanted)
             clean[line.generation, line.shard] = self.replay.is_clean
             if line.damage is not None:
                 wal_reader.cut(self.data, line.damage)
@@ -275,14 +273,14 @@ class Recovery:
                 self.renew_epoch(topic)
             elif durability == "ephemeral":
                 self._lose_resident(topic)
-            if topic.ceiling_seq > topic.head:
+            if topic.ceiling.seq > topic.head:
                 self.core.open_topics[topic.id] = None
 
     def _lose_tail(self, topic: Topic) -> None:
         # The hole takes no room in the caps: what is durable is not given up for records that are
         # gone, or that never were.
-        if topic.ceiling_seq > topic.head:
-            self._hole(topic, topic.ceiling_seq, CRASH)
+        if topic.ceiling.seq > topic.head:
+            self._hole(topic, topic.ceiling.seq, CRASH)
 
     def _lose_resident(self, topic: Topic) -> None:
         if not self._is_clean:
@@ -293,8 +291,8 @@ class Recovery:
             self.core.committer.stage(
                 Op(topic, frames.FLOOR, nothing, gated=False, floor=topic.floor, flags=RESTART)
             )
-        if topic.ceiling_seq > topic.head:
-            self._hole(topic, topic.ceiling_seq, RESTART)
+        if topic.ceiling.seq > topic.head:
+            self._hole(topic, topic.ceiling.seq, RESTART)
 
     def _hole(self, topic: Topic, last: int, state: int) -> None:
         first = topic.head + 1
@@ -304,7 +302,7 @@ class Recovery:
         )
 
     def renew_epoch(self, topic: Topic) -> None:
-        topic.epoch = self.core.next_epoch
+        topic.renew(self.core.next_epoch)
         self.core.next_epoch += 1
         self.core.committer.stage(Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch))
 

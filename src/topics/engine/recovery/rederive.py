@@ -204,7 +204,7 @@ def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: 
             _copy_again(fold, dest, frame, generation, low, high, ts)
         else:
             dest.add_hole(dest.head + 1, dest.head + high - low + 1, SOURCE_TRIM)
-    dest.last_ts = max(dest.last_ts, ts)
+    dest.pass_time(ts)
 
 
 def _copy_again(

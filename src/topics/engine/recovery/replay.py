@@ -19,8 +19,6 @@ from topics.engine.recovery import rederive
 from topics.engine.recovery.rederive import SourceBytes
 from topics.engine.recovery.replay_frames import HANDLERS
 from topics.engine.state import retention, router_frames
-from topics.engine.state.idempotency import Keys
-from topics.engine.state.tags import TagIndex
 from topics.engine.state.topic import Topic
 from topics.errors import CorruptData
 from topics.storage import columns as columns_codec
@@ -71,7 +69,6 @@ class Replay:
         self.moves = Moves()
         self.recovered_generation = 0
         self.is_clean = False
-        self.records = 0
 
     def groups(self, groups: Groups, generation: int) -> None:
         """Applies every frame of a file, runs of one topic's appends at a time."""
@@ -289,10 +286,7 @@ class Replay:
         first, count, ts = int(row["first"]), int(row["count"]), int(row["ts"])
         columns, key = groups.columns(index)
         if key and not int(row["flags"]) & columns_codec.MOVED:
-            topic.keys = topic.keys or Keys()
-            self.core.idempotency_keys -= len(topic.keys)
-            topic.keys.add(key, first, count, ts)
-            self.core.idempotency_keys += len(topic.keys)
+            self.core.idempotency_keys += topic.remember(key, first, count, ts)
         if first + count - 1 <= topic.head:
             return
         if first <= topic.head:
@@ -332,13 +326,11 @@ class Replay:
     def publish(self, topic: Topic, first: int, columns: Columns) -> None:
         load = self.core.segments.spans
         count = len(columns.ends)
-        self.records += count
         self.core.unsealed_records += count
         self.core.unsealed_bytes += len(columns.payload)
         topic.publish(first, columns, self.core.settings.block_bytes)
         if columns.tags is not None:
-            topic.tags = topic.tags or TagIndex()
-            topic.tags.add(columns.tags, first)
+            topic.add_tags(columns.tags, first)
         config = topic.config
         if (config.cap_records or config.cap_bytes) and config.durability != "ephemeral":
             # What had expired before is gone by now: its FLOOR frame comes first.

@@ -26,14 +26,13 @@ def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     if frame.version <= topic.config_version:
         return
     was_resident = topic.config.durability == "ephemeral"
-    topic.config, topic.config_version = frame.config, frame.version
-    topic.durability = frame.config.durability
-    topic.bytes_total = max(topic.bytes_total, int(groups.frames["floor"][index]))
+    topic.configure(frame.config, frame.version)
+    topic.count_bytes(int(groups.frames["floor"][index]))
     if was_resident and topic.durability == "ephemeral":
         # The log does not know what is there: what becomes of it will be written down.
         return
     # Everything before this frame was durable when it was acknowledged.
-    topic.ceiling_seq = topic.head
+    topic.ceiling.end(topic.head)
     if not lease_frames.are_kept(frame.config):
         lease_frames.forget(topic)
     retention.reconfigure(topic, int(groups.frames["ts"][index]), core.segments.spans)
@@ -63,7 +62,7 @@ def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
 
 def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:
     row = groups.frames[index]
-    topic.ceiling_seq = int(row["first"])
+    topic.ceiling.replay(int(row["first"]))
 
 
 def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
@@ -74,7 +73,7 @@ def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
 
 def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     epoch = int(groups.frames["first"][index])
-    topic.epoch = max(topic.epoch, epoch)
+    topic.renew(epoch)
     core.next_epoch = max(core.next_epoch, epoch + 1)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from topics.engine.commit.core import Core
 from topics.engine.state.block import Block
 from topics.engine.state.copies import ROUTER_META, RouterStamp, copies
+from topics.engine.state.explaining import states
 from topics.engine.state.router_frames import Run
 from topics.engine.state.routers import Router
 from topics.engine.state.segments import ColdMiss
@@ -61,7 +62,7 @@ def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
     records, size = _room(core, dest)
     if not _knows_enough(core, router):
         return found
-    for low, high, state in source.states(found.cursor + 1, upto):
+    for low, high, state in states(source, found.cursor + 1, upto):
         if state == UNASSIGNED or looks <= 0 or found.size >= BYTES_MAX:
             break
         if state == LIVE:
@@ -255,7 +256,7 @@ def _knows_enough(core: Core, router: Router) -> bool:
     # What was on its way may have been refused by a full disk, and its seqs taken back.
     upto = min(router.look_upto, dest.next_seq - 1)
     looks = RECORDS_MAX
-    for low, high, state in dest.states(router.looked_upto + 1, min(upto, dest.head)):
+    for low, high, state in states(dest, router.looked_upto + 1, min(upto, dest.head)):
         if looks <= 0 or state == UNASSIGNED:
             break
         if state == LIVE:

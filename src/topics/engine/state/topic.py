@@ -16,28 +16,18 @@ restart).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any
 
 from topics.engine.state.account import Account
-from topics.engine.state.block import Block, Loader
+from topics.engine.state.block import Block, Loader, ghost_block
+from topics.engine.state.ceiling import Ceiling
 from topics.engine.state.cursors import Cursors
 from topics.engine.state.idempotency import Keys
 from topics.engine.state.queue import Queue
 from topics.engine.state.tags import TagIndex
 from topics.storage.columns import Columns
-from topics.types import (
-    DELETED,
-    LIVE,
-    REASONS,
-    SEQ_BASE,
-    STATES,
-    UNASSIGNED,
-    Cursor,
-    Range,
-    TopicConfig,
-)
+from topics.types import DELETED, REASONS, SEQ_BASE, Cursor, Durability, TopicConfig
 
 FIRST = attrgetter("first")
 # A write smaller than this joins the open block; a larger one is a block of its own, uncopied.
@@ -48,12 +38,11 @@ Hole = tuple[int, int, int]
 
 class Topic:
     __slots__ = (
-        "account", "allowance", "ask_seq", "asked_s", "blocks", "bytes_total",
-        "ceiling_seq", "ceilings_moving", "config", "config_version", "counted_bytes", "cursors",
-        "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes", "id",
-        "idle_head", "idle_since_s", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue",
-        "segments_from", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
+        "account", "blocks", "bytes_total", "ceiling", "config", "config_version", "counted_bytes",
+        "cursors", "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes",
+        "id", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
+        "live_count", "lost", "name", "next_seq", "pending_bytes", "queue", "segments_from", "tags",
+        "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -80,17 +69,7 @@ class Topic:
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         # What was promised on disk: no seq above the ceiling was ever acknowledged.
-        self.ceiling_seq = 0
-        # Those that are on their way to the disk.
-        self.ceilings_moving = 0
-        # How far the next ceiling goes ahead, and when the last one was asked for.
-        self.allowance = 0
-        self.asked_s = 0.0
-        # Beyond this the next ceiling is asked for.
-        self.ask_seq = 0
-        # The head when it last moved, as seen by the idle check, and since when.
-        self.idle_head = -1
-        self.idle_since_s = 0.0
+        self.ceiling = Ceiling()
         # The staged frame that a single record may still join; ops/singles knows more of it.
         self.joining: Any = None
         # Operations of this topic that wait for a sync; later ones must not overtake them.
@@ -112,6 +91,43 @@ class Topic:
         # Rows of older segments are of records that were logged, and sealed, again since.
         self.segments_from = 0
         self.dropped = False
+
+    # -- config ------------------------------------------------------------------------------
+
+    def stage_config(self, config: TopicConfig) -> int:
+        """What is submitted from now on is of the new class; the version of the config to come."""
+        self.version_staged = max(self.config_version, self.version_staged) + 1
+        self.durability = config.durability
+        return self.version_staged
+
+    def unstage_config(self, durability: Durability, version: int) -> None:
+        """The disk was too full: it is as it was."""
+        self.durability, self.version_staged = durability, version
+
+    def configure(self, config: TopicConfig, version: int) -> None:
+        """From here on this config holds; another one may be staged behind it."""
+        self.config, self.config_version = config, version
+        if version >= self.version_staged:
+            self.durability = config.durability
+
+    def become(self, name: str, config: TopicConfig) -> None:
+        """Its name and config are known at last, of which nothing was when it was entered."""
+        self.name = name
+        self.queue = Queue() if config.type == "queue" else None
+        self.configure(config, 1)
+
+    def renew(self, epoch: int) -> None:
+        """Begins an epoch; it never goes back."""
+        self.epoch = max(self.epoch, epoch)
+
+    def drop(self) -> None:
+        """Its records are gone. Empty, and as any other: what is on its way to it still arrives."""
+        self.dropped = True
+        for block in self.blocks:
+            self.release(block)
+        self.blocks, self.holes = [], None
+        self.floor = self.head + 1
+        self.live_count = self.live_bytes = 0
 
     # -- floors ------------------------------------------------------------------------------
 
@@ -136,8 +152,7 @@ class Topic:
         Cost: what is dropped, by whole blocks, plus the runs of deleted records inside them.
         """
         target = min(target, self.head + 1)
-        if self.account is None:
-            self.account = Account(self.floor)
+        self._accounted()
         while self.floor < target:
             if self._absorb_hole():
                 continue
@@ -148,6 +163,10 @@ class Topic:
             if stop == block.stop:
                 self._pop(block)
         self.settle()
+
+    def _accounted(self) -> Account:
+        self.account = self.account or Account(self.floor)
+        return self.account
 
     def recall(self, first: int, last: int, state: int) -> None:
         """Accounts for seqs below the floor as what they were told to be."""
@@ -191,9 +210,7 @@ class Topic:
             assert block.dead is not None
             live = block.dead.find(0, index)
             stop = block.stop if live < 0 else block.first + live
-            if self.account is None:
-                self.account = Account(self.floor)
-            self.account.extend(stop - 1, DELETED)
+            self._accounted().extend(stop - 1, DELETED)
             self.floor = stop
             if live < 0:
                 self._pop(block)
@@ -202,9 +219,7 @@ class Topic:
         if not self.holes or self.holes[0][0] > self.floor:
             return False
         _, last, state = self.holes.pop(0)
-        if self.account is None:
-            self.account = Account(self.floor)
-        self.account.extend(last, state)
+        self._accounted().extend(last, state)
         if last >= self.floor:
             self.lose(state, last)
             self.floor = last + 1
@@ -219,15 +234,72 @@ class Topic:
         del self.blocks[0]
         self.release(block)
 
+    def kill(self, block: Block, start: int, end: int, load: Loader) -> None:
+        """Deletes the records [start, end) of a block, all of them live until now."""
+        span = block.span(start, end, load)
+        block.mark_run_dead(start, end)
+        block.live_bytes -= span
+        self.live_bytes -= span
+        self.live_count -= end - start
+        if self.queue is not None:
+            self.queue.gone(block.first + start, block.first + end)
+        if block.segment is not None and block.row is not None:
+            at = block.row.flag_at
+            block.segment.unflagged.extend(range(at + start, at + end))
+
     def release(self, block: Block) -> None:
         """Lets go of a block's bytes; its segment goes when no block needs it."""
         if block.segment is not None:
             block.segment.release(block)
         elif not block.is_ghost:
-            self.unsealed_bytes -= block.size
-            self.unsealed_records -= block.count
+            self.seal(block)
+
+    def seal(self, block: Block) -> None:
+        """A block with bytes is one of those that no segment has no longer."""
+        self.unsealed_bytes -= block.size
+        self.unsealed_records -= block.count
+
+    def unseal(self, block: Block) -> None:
+        self.unsealed_bytes += block.size
+        self.unsealed_records += block.count
+
+    def correct(self, block: Block, live_bytes: int) -> None:
+        """The live bytes of a block are known exactly now."""
+        self.live_bytes += live_bytes - block.live_bytes
+        block.live_bytes = live_bytes
+
+    def recount(self) -> int:
+        """By how much the live bytes have changed since the instance last counted them."""
+        changed = self.live_bytes - self.counted_bytes
+        self.counted_bytes = self.live_bytes
+        return changed
 
     # -- growth ------------------------------------------------------------------------------
+
+    def assign(self, count: int, size: int, ts: int) -> None:
+        """Gives the next seqs to something that is now on its way."""
+        self.next_seq += count
+        self.last_ts = ts
+        self.pending_bytes += size
+
+    def arrive(self, size: int) -> None:
+        """It is on its way no longer."""
+        self.pending_bytes -= size
+
+    def unassign(self, first: int, last_ts: int) -> None:
+        """Takes seqs back, from the last one to `first`."""
+        self.next_seq, self.last_ts = first, last_ts
+
+    def pass_time(self, ts: int) -> None:
+        """Times of later records are not before this one."""
+        self.last_ts = max(self.last_ts, ts)
+
+    def count_bytes(self, total: int) -> None:
+        """So many were written, of which the log does not have all."""
+        self.bytes_total = max(self.bytes_total, total)
+
+    def note_read(self, now_ms: int) -> None:
+        self.last_read_ts = now_ms
 
     def publish(self, first: int, columns: Columns, block_bytes_max: int) -> None:
         """Makes a run of records readable. `first` is head + 1."""
@@ -284,6 +356,18 @@ class Topic:
         self.next_seq = max(self.next_seq, last + 1)
         self.settle()
 
+    def add_ghost(self, first: int, last: int) -> None:
+        """Notes that [first, last], behind the head, was deleted."""
+        assert first == self.head + 1 <= last
+        self.blocks.append(ghost_block(first, last - first + 1, self.last_ts))
+        self.head = last
+        self.next_seq = max(self.next_seq, last + 1)
+        self.settle()
+
+    def patch(self, first: int, last: int, state: int) -> None:
+        """Notes that [first, last], between other records, can not be read any more."""
+        self.holes = sorted([*(self.holes or []), (first, last, state)])
+
     def block_at(self, seq: int) -> int:
         """Index of the block that holds `seq`, or of the first one behind it."""
         index = bisect_right(self.blocks, seq, key=FIRST) - 1
@@ -293,48 +377,20 @@ class Topic:
         """The last seq a cursor has passed; its seq in another epoch says nothing of this one."""
         return cursor.seq if cursor.epoch == self.epoch else SEQ_BASE - 1
 
-    # -- account -----------------------------------------------------------------------------
+    # -- keys, tags --------------------------------------------------------------------------
 
-    def explain(self, first: int, last: int) -> Iterator[Range]:
-        """Disjoint, ordered, covering every seq of [first, last]."""
-        merged: list[int] | None = None
-        for low, high, state in self.states(first, last):
-            if merged is not None and merged[2] == state:
-                merged[1] = high
-                continue
-            if merged is not None:
-                yield Range(merged[0], merged[1], STATES[merged[2]])
-            merged = [low, high, state]
-        if merged is not None:
-            yield Range(merged[0], merged[1], STATES[merged[2]])
+    def remember(self, digest: bytes, first: int, count: int, ts: int) -> int:
+        """Remembers the key of a write; by how many there are more now."""
+        keys = self.keys = self.keys or Keys()
+        before = len(keys)
+        keys.add(digest, first, count, ts)
+        return len(keys) - before
 
-    def states(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-        """Runs (first, last, state) in order; neighbours may have the same state."""
-        if first < SEQ_BASE:
-            yield first, min(last, SEQ_BASE - 1), UNASSIGNED
-        if self.account is not None and first < self.floor:
-            yield from self.account.ranges(first, min(last, self.floor - 1))
-        at = max(first, self.floor)
-        holes = list(self.holes or ())
-        index = self.block_at(at)
-        while at <= min(last, self.head):
-            while holes and holes[0][1] < at:
-                holes.pop(0)
-            if holes and holes[0][0] <= at:
-                stop = min(holes[0][1], last)
-                yield at, stop, holes[0][2]
-                at = stop + 1
-                continue
-            block = self.blocks[index]
-            index += 1
-            stop = min(block.stop, last + 1)
-            for start, end in block.live_runs(at - block.first, stop - block.first):
-                if block.first + start > at:
-                    yield at, block.first + start - 1, DELETED
-                yield block.first + start, block.first + end - 1, LIVE
-                at = block.first + end
-            if at < stop:
-                yield at, stop - 1, DELETED
-                at = stop
-        if last > self.head:
-            yield max(first, self.head + 1, SEQ_BASE), last, UNASSIGNED
+    def forget_keys(self) -> int:
+        """Idempotency keys go with the records they stood for; how many."""
+        forgotten, self.keys = len(self.keys or ()), None
+        return forgotten
+
+    def add_tags(self, tags: list[str | None], first: int) -> None:
+        self.tags = self.tags or TagIndex()
+        self.tags.add(tags, first)

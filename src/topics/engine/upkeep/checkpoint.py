@@ -149,7 +149,7 @@ def capture(topic: Topic) -> TopicRecord:
         # An ephemeral topic's records are not kept: its head is, as a ceiling.
         topic.floor - 1 if is_resident else topic.head,
         topic.floor, topic.last_ts, topic.last_write_ts, topic.bytes_total,
-        topic.head if is_resident else topic.ceiling_seq,
+        topic.head if is_resident else topic.ceiling.seq,
         list(topic.lost), [] if is_resident else list(topic.holes or ()),
         [] if is_resident else ghosts,
         topic.account.dump() if topic.account is not None else None, [],
@@ -346,8 +346,7 @@ def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: B
     left, right = [], []
     for old in replaced:
         if not old.is_ghost:
-            topic.unsealed_bytes -= old.size
-            topic.unsealed_records -= old.count
+            topic.seal(old)
         # What went below the floor while the segment was written stands in no block any more.
         if old.first < row.first and row.first > topic.floor:
             left.append(_part(old, 0, row.first - old.first, topic.floor))
@@ -355,8 +354,7 @@ def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: B
             right.append(_part(old, row.stop - old.first, old.count, topic.floor))
     for kept in [*left, *right]:
         if not kept.is_ghost:
-            topic.unsealed_bytes += kept.size
-            topic.unsealed_records += kept.count
+            topic.unseal(kept)
     columns = sealed.columns
     assert columns is not None
     start = max(topic.floor - row.first, 0)

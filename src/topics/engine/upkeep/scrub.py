@@ -185,9 +185,7 @@ def _switch(core: Core, topic: Topic, block: Block, new: Segment, row: Row, writ
     columns = core.segments.columns(block)
     live = block.live_runs(max(topic.floor - block.first, 0), block.count)
     # Exact now, also where it was an estimate while the bytes were in the cold store.
-    live_bytes = sum(columns.span(a, b) for a, b in live)
-    topic.live_bytes += live_bytes - block.live_bytes
-    block.live_bytes = live_bytes
+    topic.correct(block, sum(columns.span(a, b) for a, b in live))
     core.recount(topic)
     new.left += 1
     old.left -= 1

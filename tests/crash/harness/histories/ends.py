@@ -7,6 +7,7 @@ import random
 from tests.crash.harness.histories import folds, starts
 from tests.crash.harness.histories.world import ROOT, World
 from topics.engine.engine import Engine
+from topics.engine.state.explaining import explain
 from topics.errors import TopicsError
 from topics.storage import wal
 from topics.testing import FakeClock, FakeDisk
@@ -56,7 +57,7 @@ def damage_whole(world: World, draw: random.Random) -> None:
         same = (topic.epoch, topic.head) == (known.epoch, known.head)
         was = (known.epoch, known.head)
         require(same, f"{where}: {known.name} is at {topic.epoch}, {topic.head}, was at {was}")
-        for part in topic.explain(1, topic.head) if topic.head else ():
+        for part in explain(topic, 1, topic.head) if topic.head else ():
             for seq in range(part.first, part.last + 1):
                 was_state = known.states[seq - 1]
                 is_same = part.state == was_state or was_state == "live" != part.state == "restart"

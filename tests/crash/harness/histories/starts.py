@@ -13,6 +13,7 @@ import random
 from tests.crash.harness.histories import looks
 from tests.crash.harness.histories.facts import Ending, Instance
 from tests.crash.harness.histories.world import World
+from topics.engine.state.explaining import explain
 from topics.errors import TopicsError
 from topics.testing import CrashPlan, DiskCrashed, Fault
 from topics.testing.modelcheck import Violation, require
@@ -164,7 +165,7 @@ def _identify(world: World, name: str, older: list[Instance], ending: Ending) ->
     fresh.may_repeat = True
     fresh.cursors = {c.cursor: c.seq for c in world.engine.cursors(name)}
     world.epochs.add(topic.epoch)
-    for part in topic.explain(1, topic.head) if topic.head else ():
+    for part in explain(topic, 1, topic.head) if topic.head else ():
         fresh.states += [part.state] * (part.last - part.first + 1)
     if topic.config.durability == "ephemeral" and forgot:
         require(not topic.live_count, f"{name}: ephemeral records came back")

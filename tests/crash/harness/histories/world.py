@@ -17,6 +17,7 @@ from tests.crash.harness.histories.draws import Mood
 from tests.crash.harness.histories.facts import Asked, Born, Ending, Instance, Sight
 from tests.crash.harness.histories.memory import Memory
 from topics.engine.engine import Engine
+from topics.engine.state.explaining import explain
 from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, OutcomeUnknown, Poisoned, TopicsError
 from topics.testing import (
@@ -339,7 +340,7 @@ class World:
         self.collect()
         topic = self.engine.core.by_name[known.name]
         states: list[str] = []
-        for part in topic.explain(1, topic.head) if topic.head else ():
+        for part in explain(topic, 1, topic.head) if topic.head else ():
             states += [part.state] * (part.last - part.first + 1)
         require(len(states) == topic.head, f"{known.name}: {len(states)} of {topic.head} explained")
         sight = Sight(known, ending, self.clock.wall_ms(), self.born)
