@@ -16,7 +16,7 @@ from tests.support.engines import World
 from topics.engine.reading.feeds import Feeds
 from topics.engine.reading.pages import View
 from topics.engine.reading.scheduler import TURN_FRAMES_MAX, Scheduler
-from topics.engine.reading.watch import Cursor, Frame, Look, Subscription
+from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor, WatchOptions
 from topics.engine.state.segments import ColdMiss
 from topics.errors import CorruptData
 
@@ -27,7 +27,7 @@ class Reader:
     def __init__(self, watching: Watching, *names: str, **look: Any) -> None:
         self.watching = watching
         self.is_writable = True
-        self.frames: list[Frame] = []
+        self.frames: list[StreamFrame] = []
         self.failures: list[tuple[Exception, bool]] = []
         places = {}
         for name in names:
@@ -35,7 +35,7 @@ class Reader:
             places[name] = (look.pop("from_seq", 0), state.epoch)
         is_strong = look.pop("is_strong", False)
         limit = look.pop("limit", 256)
-        shape = Look.of(View(**look), limit=limit, bytes_max=1 << 20, is_strong=is_strong)
+        shape = WatchOptions.of(View(**look), limit=limit, bytes_max=1 << 20, is_strong=is_strong)
         self.subscription = Subscription(shape, tells_too_old=True)
         self.subscription.add(places)
         self.attach()
@@ -50,7 +50,7 @@ class Reader:
         self.is_writable = True
         self.watching.feeds.resume(self.subscription)
 
-    def deliver(self, cursor: Cursor, frames: Sequence[Frame]) -> int:
+    def deliver(self, cursor: WatchCursor, frames: Sequence[StreamFrame]) -> int:
         assert self.is_writable
         self.frames += frames
         return sum(len(frame.body) for frame in frames)
@@ -58,7 +58,7 @@ class Reader:
     def paced(self, name: str, retry_after_ms: int) -> None:
         pass
 
-    def fail(self, cursor: Cursor, error: Exception, *, is_final: bool) -> None:
+    def fail(self, cursor: WatchCursor, error: Exception, *, is_final: bool) -> None:
         self.failures.append((error, is_final))
 
     @property
@@ -160,7 +160,7 @@ def test_topics_are_served_by_their_effective_priority(world: World) -> None:
     assert order == ["low", "auto"]
 
 
-def _note(order: list[str], name: str, _cursor: Cursor, _frames: Sequence[Frame]) -> int:
+def _note(order: list[str], name: str, _cursor: WatchCursor, _frames: Sequence[StreamFrame]) -> int:
     order.append(name)
     return 1
 

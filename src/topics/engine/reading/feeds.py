@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from topics.engine.commit.core import Core
 from topics.engine.reading import priority, watch
 from topics.engine.reading.scheduler import Scheduler, Served
-from topics.engine.reading.watch import Cursor, Frame, Look, Sink, Step, Subscription
+from topics.engine.reading.watch import Sink, Subscription, WatchCursor
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.errors import CorruptData
@@ -43,13 +43,13 @@ class Feed:
     def __init__(self, feeds: Feeds, topic: Topic) -> None:
         self.feeds = feeds
         self.topic = topic
-        self.idle: dict[Cursor, None] = {}
-        self.queue: deque[Cursor] | None = None
+        self.idle: dict[WatchCursor, None] = {}
+        self.queue: deque[WatchCursor] | None = None
         # Where the ends were when the idle ones were last queued: (head, durable).
         self.reached = (-1, -1)
         # Reads that others may share, as long as the topic looks like `stamp`.
-        self.shared: dict[tuple[int, int, Look], Step | None] | None = None
-        self.caught_up: Frame | None = None
+        self.shared: dict[tuple[int, int, watch.WatchOptions], watch.Step | None] | None = None
+        self.caught_up: watch.StreamFrame | None = None
         self.stamp: tuple[int, ...] = ()
         # How many readers there are, and how many strong ones; for those, what is durable and when
         # more will be.
@@ -58,7 +58,7 @@ class Feed:
         self.durable = -1
         self.marks: deque[tuple[Mark, int]] | None = None
         # Readers that wait for blocks of the cold store.
-        self.fetching: dict[int, list[Cursor]] | None = None
+        self.fetching: dict[int, list[WatchCursor]] | None = None
 
     # -- for the scheduler -------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Feed:
             self.stamp = stamp
             self.shared = self.caught_up = None
 
-    def _next(self) -> Cursor | None:
+    def _next(self) -> WatchCursor | None:
         while True:
             if not self.queue:
                 self.queue = None
@@ -129,12 +129,12 @@ class Feed:
             return True
         return bool(self.idle) and self.reached != (self.topic.head, self.durable)
 
-    def _serve(self, cursor: Cursor) -> int | None:
+    def _serve(self, cursor: WatchCursor) -> int | None:
         """One read for one reader; the bytes it was sent, None where there was nothing to do."""
         topic, subscription = self.topic, cursor.subscription
-        look, sink = subscription.look, subscription.sink
+        options, sink = subscription.options, subscription.sink
         assert sink is not None
-        bound = self._bound() if look.is_strong else topic.head
+        bound = self._bound() if options.is_strong else topic.head
         is_same = cursor.epoch == topic.epoch
         if cursor.seq == bound and is_same and cursor.is_live:
             self.idle[cursor] = None
@@ -143,7 +143,7 @@ class Feed:
             subscription.blocked = subscription.blocked or {}
             subscription.blocked[cursor] = None
             return None
-        key = (cursor.seq, cursor.told, look) if is_same else (-1, -1, look)
+        key = (cursor.seq, cursor.told, options) if is_same else (-1, -1, options)
         shared = self.shared
         if shared is None or len(shared) >= SHARED_MAX:
             shared = self.shared = {}
@@ -152,8 +152,9 @@ class Feed:
         else:
             try:
                 step = watch.advance(
-                    topic, cursor.seq, cursor.told, cursor.epoch, look, bound, self.feeds.load_now
-                )
+                    topic, cursor.seq, cursor.told, cursor.epoch, options, bound,
+                    self.feeds.load_now,
+                )  # fmt: skip
             except ColdMiss as miss:
                 self._fetch(cursor, miss)
                 return None
@@ -169,8 +170,9 @@ class Feed:
         return self._deliver(cursor, subscription, sink, step, bound)
 
     def _deliver(
-        self, cursor: Cursor, subscription: Subscription, sink: Sink, step: Step, bound: int
-    ) -> int:
+        self, cursor: WatchCursor, subscription: Subscription, sink: Sink, step: watch.Step,
+        bound: int,
+    ) -> int:  # fmt: skip
         is_fresh = cursor.is_fresh and subscription.tells_too_old
         frames = step.too_old if is_fresh else step.frames
         subscription.move(cursor, step.seq, self.topic.epoch)
@@ -190,7 +192,7 @@ class Feed:
         subscription.has_told = True
         return sink.deliver(cursor, frames)
 
-    def _caught_up(self, seq: int, bound: int) -> Frame:
+    def _caught_up(self, seq: int, bound: int) -> watch.StreamFrame:
         told = self.caught_up
         if told is None or told.seq != seq:
             told = self.caught_up = watch.caught_up(self.topic, seq, bound)
@@ -221,7 +223,7 @@ class Feed:
 
     # -- the cold store ----------------------------------------------------------------------
 
-    def _fetch(self, cursor: Cursor, miss: ColdMiss) -> None:
+    def _fetch(self, cursor: WatchCursor, miss: ColdMiss) -> None:
         self.fetching = self.fetching or {}
         block = id(miss.ahead[0])
         waiting = self.fetching.get(block)
@@ -246,18 +248,18 @@ class Feed:
             else:
                 self.requeue(cursor)
 
-    def requeue(self, cursor: Cursor) -> None:
+    def requeue(self, cursor: WatchCursor) -> None:
         """A reader that can go on."""
         if cursor.feed is self:
             self.queue = self.queue if self.queue is not None else deque()
             self.queue.append(cursor)
             self.feeds.scheduler.mark(self)
 
-    def detach(self, cursor: Cursor) -> None:
+    def detach(self, cursor: WatchCursor) -> None:
         """A reader that does not go on; the last one takes the feed along."""
         self.idle.pop(cursor, None)
         self.readers -= 1
-        if cursor.subscription.look.is_strong:
+        if cursor.subscription.options.is_strong:
             self.strong -= 1
         if not self.readers:
             self.feeds.forget(self)
@@ -302,7 +304,7 @@ class Feeds:
         self.load_now = core.segments.columns
         self.fetch = fetch or self._fetch_waiting
         self._by_id: dict[int, Feed] = {}
-        self._retries: list[Cursor] = []
+        self._retries: list[WatchCursor] = []
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -325,7 +327,7 @@ class Feeds:
         for cursor in subscription.cursors:
             self._attach(cursor)
 
-    def _attach(self, cursor: Cursor) -> None:
+    def _attach(self, cursor: WatchCursor) -> None:
         core = self.core
         if cursor.name not in core.by_name:
             sink = cursor.subscription.sink
@@ -345,7 +347,7 @@ class Feeds:
         feed.readers += 1
         cursor.is_live = False
         cursor.is_fresh = True
-        if cursor.subscription.look.is_strong:
+        if cursor.subscription.options.is_strong:
             feed.strong += 1
             if feed.strong == 1:
                 feed.durable = -1
@@ -360,7 +362,7 @@ class Feeds:
         for cursor in subscription.cursors:
             self.detach_one(cursor)
 
-    def detach_one(self, cursor: Cursor) -> None:
+    def detach_one(self, cursor: WatchCursor) -> None:
         feed, cursor.feed = cursor.feed, None
         if feed is not None:
             feed.detach(cursor)
@@ -377,7 +379,7 @@ class Feeds:
             if cursor.feed is not None:
                 cursor.feed.requeue(cursor)
 
-    def retry(self, cursor: Cursor) -> None:
+    def retry(self, cursor: WatchCursor) -> None:
         """Tries a reader again at the next `tick`."""
         self._retries.append(cursor)
 

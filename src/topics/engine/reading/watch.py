@@ -1,8 +1,9 @@
 """Readers that are told: what each wants to see, how far it has come, and what it is told next.
 
-`advance` is one read of one topic for one cursor. It calls `reading.decide`, so a gap is told, or
-passed over in silence, exactly as in every other read. What it returns depends on nothing but the
-place and the look of the reader: readers at the same place who look alike share it, rendered once.
+`advance` is one read of one topic for one cursor. It calls `tombstones.decide`, so a gap is told,
+or passed over in silence, exactly as in every other read. What it returns depends on nothing but
+the place and the options of the reader: readers at the same place with the same options share it,
+rendered once.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _CAUGHT_UP = b'"topic":"%b","head_seq":%d,"epoch":"%d"}'
 _DELETED = b'"topic":"%b","head_seq":%d,"reason":"deleted","epoch":"%d"}'
 
 
-class Frame:
+class StreamFrame:
     """One thing to tell a reader of a topic.
 
     `body` is a JSON object without its opening brace; `seq` and `epoch` are the reader's place
@@ -63,7 +64,7 @@ class Sink(Protocol):
         """Whether more may be delivered now. When it is again, the owner calls Feeds.resume."""
         ...
 
-    def deliver(self, cursor: Cursor, frames: Sequence[Frame]) -> int:
+    def deliver(self, cursor: WatchCursor, frames: Sequence[StreamFrame]) -> int:
         """Takes frames of one topic; the cursor stands behind the last. Returns their bytes."""
         ...
 
@@ -71,7 +72,7 @@ class Sink(Protocol):
         """Under pressure this topic is delivered less often for now."""
         ...
 
-    def fail(self, cursor: Cursor, error: Exception, *, is_final: bool) -> None:
+    def fail(self, cursor: WatchCursor, error: Exception, *, is_final: bool) -> None:
         """The topic can not be read: for now, or not at all."""
         ...
 
@@ -79,18 +80,18 @@ class Sink(Protocol):
 class Server(Protocol):
     """Who reads for a cursor that is attached."""
 
-    def requeue(self, cursor: Cursor) -> None:
+    def requeue(self, cursor: WatchCursor) -> None:
         """The cursor can go on."""
         ...
 
-    def detach(self, cursor: Cursor) -> None:
+    def detach(self, cursor: WatchCursor) -> None:
         """Nobody reads on from there."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """How a reader sees records. Readers who look alike have the same one: compared by identity."""
+class WatchOptions:
+    """How a reader sees records. Readers who see alike have the same: compared by identity."""
 
     view: View
     limit: int
@@ -99,20 +100,20 @@ class Look:
     # For a topic that does not filter nodes.
     unfiltered: View
 
-    _known: ClassVar = weakref.WeakValueDictionary[tuple[View, int, int, bool], "Look"]()
+    _known: ClassVar = weakref.WeakValueDictionary[tuple[View, int, int, bool], "WatchOptions"]()
 
     @classmethod
-    def of(cls, view: View, *, limit: int, bytes_max: int, is_strong: bool) -> Look:
+    def of(cls, view: View, *, limit: int, bytes_max: int, is_strong: bool) -> WatchOptions:
         key = (view, limit, bytes_max, is_strong)
-        look: Look | None = cls._known.get(key)
-        if look is None:
+        options: WatchOptions | None = cls._known.get(key)
+        if options is None:
             unfiltered = View(frozenset(), view.include_tags, view.include_meta, view.include_data)
-            look = cls(view, limit, bytes_max, is_strong, unfiltered)
-            cls._known[key] = look
-        return look
+            options = cls(view, limit, bytes_max, is_strong, unfiltered)
+            cls._known[key] = options
+        return options
 
 
-class Cursor:
+class WatchCursor:
     """A reader's place in one topic.
 
     `told` is the place behind the last frame; records that are left out in silence may lie between
@@ -139,29 +140,37 @@ class Subscription:
     `first_epochs` has the epoch that a cursor had in what was told earlier, where it has changed.
     """
 
-    __slots__ = ("blocked", "cursors", "first_epochs", "has_told", "look", "sink", "tells_too_old")
+    __slots__ = (
+        "blocked",
+        "cursors",
+        "first_epochs",
+        "has_told",
+        "options",
+        "sink",
+        "tells_too_old",
+    )
 
-    def __init__(self, look: Look, *, tells_too_old: bool) -> None:
-        self.look = look
+    def __init__(self, options: WatchOptions, *, tells_too_old: bool) -> None:
+        self.options = options
         self.tells_too_old = tells_too_old
         # In byte order of their names.
-        self.cursors: tuple[Cursor, ...] = ()
+        self.cursors: tuple[WatchCursor, ...] = ()
         self.sink: Sink | None = None
         # Cursors that have something to read while the sink takes nothing.
-        self.blocked: dict[Cursor, None] | None = None
+        self.blocked: dict[WatchCursor, None] | None = None
         self.has_told = False
         self.first_epochs: dict[str, int] | None = None
 
     def add(self, places: dict[str, tuple[int, int]]) -> None:
         """Sets the topics, once, each with its (seq, epoch)."""
         assert not self.cursors
-        self.cursors = tuple(Cursor(self, name, *places[name]) for name in sorted(places))
+        self.cursors = tuple(WatchCursor(self, name, *places[name]) for name in sorted(places))
 
     def end(self) -> None:
         """Nobody will read on: lets go of the cursors, which know their subscription."""
         self.cursors = ()
 
-    def move(self, cursor: Cursor, seq: int, epoch: int) -> None:
+    def move(self, cursor: WatchCursor, seq: int, epoch: int) -> None:
         if epoch != cursor.epoch:
             if self.has_told:
                 self.first_epochs = self.first_epochs or {}
@@ -179,7 +188,11 @@ class Step:
     __slots__ = ("frames", "is_drained", "seq", "too_old")
 
     def __init__(
-        self, frames: tuple[Frame, ...], too_old: tuple[Frame, ...], seq: int, is_drained: bool
+        self,
+        frames: tuple[StreamFrame, ...],
+        too_old: tuple[StreamFrame, ...],
+        seq: int,
+        is_drained: bool,
     ) -> None:
         self.frames = frames
         self.too_old = too_old
@@ -188,7 +201,13 @@ class Step:
 
 
 def advance(
-    topic: Topic, seq: int, told: int, epoch: int, look: Look, bound: int, load_now: LoadNow
+    topic: Topic,
+    seq: int,
+    told: int,
+    epoch: int,
+    options: WatchOptions,
+    bound: int,
+    load_now: LoadNow,
 ) -> Step | None:
     """The next read for a reader at `seq`, up to `bound`; None when it has to wait for that.
 
@@ -199,11 +218,11 @@ def advance(
         return None
     if decision.upto > bound:
         decision = Decision(decision.tombstone, decision.cursor, bound)
-    view = look.view if topic.config.dedupe_node else look.unfiltered
+    view = options.view if topic.config.dedupe_node else options.unfiltered
     found = collect(
-        topic, decision, view, limit=look.limit, bytes_max=look.bytes_max, load_now=load_now
+        topic, decision, view, limit=options.limit, bytes_max=options.bytes_max, load_now=load_now
     )
-    frames: list[Frame] = []
+    frames: list[StreamFrame] = []
     if found.count:
         from_seq = told if decision.tombstone is None else decision.cursor
         frames.append(_records(topic, from_seq, found, bound))
@@ -217,7 +236,7 @@ def advance(
     return Step(tuple(frames), tuple(too_old), found.cursor, found.cursor >= bound)
 
 
-def _records(topic: Topic, from_seq: int, found: Slices, head: int) -> Frame:
+def _records(topic: Topic, from_seq: int, found: Slices, head: int) -> StreamFrame:
     *pieces, last = found.pieces
     name = topic.name.encode()
     body = b"".join(
@@ -228,21 +247,23 @@ def _records(topic: Topic, from_seq: int, found: Slices, head: int) -> Frame:
             _RECORDS_TAIL % (from_seq, found.cursor, head, topic.epoch),
         )
     )
-    return Frame(RECORD, found.cursor, topic.epoch, body)
+    return StreamFrame(RECORD, found.cursor, topic.epoch, body)
 
 
-def _tombstone(topic: Topic, gap: Tombstone, cursor: int) -> Frame:
+def _tombstone(topic: Topic, gap: Tombstone, cursor: int) -> StreamFrame:
     body = _TOMBSTONE % (
         topic.name.encode(), gap.reason.encode(), gap.gap_from, gap.gap_to,
         gap.missed_estimate, gap.earliest_seq, gap.head_seq, topic.epoch,
     )  # fmt: skip
-    return Frame(TOMBSTONE, cursor, topic.epoch, body)
+    return StreamFrame(TOMBSTONE, cursor, topic.epoch, body)
 
 
-def caught_up(topic: Topic, seq: int, head: int) -> Frame:
-    return Frame(CAUGHT_UP, seq, topic.epoch, _CAUGHT_UP % (topic.name.encode(), head, topic.epoch))
+def caught_up(topic: Topic, seq: int, head: int) -> StreamFrame:
+    return StreamFrame(
+        CAUGHT_UP, seq, topic.epoch, _CAUGHT_UP % (topic.name.encode(), head, topic.epoch)
+    )
 
 
-def deleted(name: str, seq: int, head: int, epoch: int) -> Frame:
+def deleted(name: str, seq: int, head: int, epoch: int) -> StreamFrame:
     """The topic is gone; the reader's place stays what it was."""
-    return Frame(DELETED, seq, epoch, _DELETED % (name.encode(), head, epoch))
+    return StreamFrame(DELETED, seq, epoch, _DELETED % (name.encode(), head, epoch))

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from topics.engine.reading.watch import Cursor, Frame, Subscription
+from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
 from topics.server.http.errors import BadRequest, NotAcceptable
 from topics.server.http.message import Request
 from topics.types import U64_MAX
@@ -63,14 +63,14 @@ def error_event(code: int, message: str, **more: object) -> bytes:
     return _ERROR % _ENCODER.encode({"code": code, "error": message, **more})
 
 
-def events(cursor: Cursor, frames: Sequence[Frame]) -> bytes:
+def events(cursor: WatchCursor, frames: Sequence[StreamFrame]) -> bytes:
     """The frames of one topic, each with the reader's place behind it."""
     if len(frames) == 1:
         return event(cursor, frames[0])
     return b"".join([event(cursor, frame) for frame in frames])
 
 
-def event(cursor: Cursor, frame: Frame) -> bytes:
+def event(cursor: WatchCursor, frame: StreamFrame) -> bytes:
     subscription = cursor.subscription
     if len(subscription.cursors) > 1 or subscription.first_epochs:
         tail = _BODY % (frame.event.encode(), frame.body)
@@ -83,7 +83,7 @@ def event(cursor: Cursor, frame: Frame) -> bytes:
     return frame.sse
 
 
-def id_of(subscription: Subscription, moved: Cursor, seq: int, epoch: int) -> bytes:
+def id_of(subscription: Subscription, moved: WatchCursor, seq: int, epoch: int) -> bytes:
     """The id when `moved` is at `seq` and every other cursor where it is."""
     cursors, changed = subscription.cursors, subscription.first_epochs or {}
     seqs = [seq if cursor is moved else cursor.seq for cursor in cursors]

@@ -13,7 +13,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from topics.engine.reading.watch import Cursor, Frame, Subscription
+from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
 from topics.errors import NotFound, Throttled, TopicsError
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
@@ -149,7 +149,7 @@ class SessionStream:
         self._delivery.note_slow(self)
         return False
 
-    def deliver(self, cursor: Cursor, frames: Sequence[Frame]) -> int:
+    def deliver(self, cursor: WatchCursor, frames: Sequence[StreamFrame]) -> int:
         stream = self._stream
         self.sent_s = self._delivery.now_s
         if len(frames) > 1 or not stream.is_chunked:
@@ -178,7 +178,7 @@ class SessionStream:
             )
         )  # fmt: skip
 
-    def fail(self, cursor: Cursor, error: Exception, *, is_final: bool) -> None:
+    def fail(self, cursor: WatchCursor, error: Exception, *, is_final: bool) -> None:
         LOG.error("topic %s can not be read", cursor.name, exc_info=error)
         status = 500 if is_final else 503
         code = error.code if isinstance(error, TopicsError) else "internal"

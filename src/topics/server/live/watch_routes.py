@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from topics.engine.reading.pages import View
-from topics.engine.reading.watch import NO_EPOCH, Look, Subscription
+from topics.engine.reading.watch import NO_EPOCH, Subscription, WatchOptions
 from topics.server.api import sse_frames
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
@@ -41,7 +41,7 @@ class WatchTopic(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     epoch: Epoch | None = None
 
 
-class LookBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class WatchOptionsBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How a reader wants to see records, on every way of watching."""
 
     node: str | Annotated[list[str], shown(maxItems=NODES_MAX)] | None = None
@@ -53,7 +53,7 @@ class LookBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     consistency: Literal["eventual", "strong"] = "eventual"
 
 
-class WatchBody(LookBody, kw_only=True, forbid_unknown_fields=True):
+class WatchBody(WatchOptionsBody, kw_only=True, forbid_unknown_fields=True):
     topics: Annotated[
         dict[str, WatchTopic | None],
         shown(minProperties=1, maxProperties=256, propertyNames=NAME_SCHEMA),
@@ -122,7 +122,7 @@ class WatchRoutes:
         body = decode(call, _WATCH)
         is_lenient = Query(call.query).flag("lenient", default=False)
         self._check_topics(call, body)
-        look = look_of(body, self._services)
+        options = options_of(body, self._services)
         cursor = {} if body.cursor is None else sse_frames.parse_id(body.cursor, list(body.topics))
         if self._delivery.pressure.is_refusing:
             self._delivery.refuse("watch")
@@ -141,7 +141,7 @@ class WatchRoutes:
                 wanted = WatchTopic(from_seq=seq, epoch=known)
             places[name] = place_of(wanted, state)
             told[name] = watched(places[name][0], state)
-        subscription = Subscription(look, tells_too_old=True)
+        subscription = Subscription(options, tells_too_old=True)
         subscription.add(places)
         heartbeat_ms = clamp(body.heartbeat_ms, HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX)
         session = Session(call.key, subscription, heartbeat_ms / 1000)
@@ -195,7 +195,7 @@ def check_topic_count(count: int, maximum: int) -> None:
         )  # fmt: skip
 
 
-def look_of(body: LookBody, services: Services) -> Look:
+def options_of(body: WatchOptionsBody, services: Services) -> WatchOptions:
     """What a reader asked to see, within the server's limits."""
     nodes = [body.node] if isinstance(body.node, str) else body.node or []
     if len(nodes) > NODES_MAX:
@@ -204,7 +204,7 @@ def look_of(body: LookBody, services: Services) -> Look:
     # No record can be of a node with a longer name.
     kept = frozenset(node for node in nodes if len(node) <= longest)
     view = View(kept, body.include_tags, body.include_meta, body.include_data)
-    return Look.of(
+    return WatchOptions.of(
         view,
         limit=clamp(body.limit or LIMIT_DEFAULT, 1, services.settings.max_limit),
         bytes_max=clamp(body.max_batch_bytes or FRAME_BYTES_ZERO, 1, FRAME_BYTES_MAX),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from topics.engine.state.write_request import invalid_json
-from topics.server.live.watch_routes import LookBody, WatchTopic
+from topics.server.live.watch_routes import WatchOptionsBody, WatchTopic
 from topics.surrogates import decode_around, has_surrogates
 from topics.types import U64
 
@@ -25,7 +25,7 @@ class Head(msgspec.Struct):
     request_id: RequestId = None
 
 
-class Subscribe(LookBody, kw_only=True, forbid_unknown_fields=True):
+class Subscribe(WatchOptionsBody, kw_only=True, forbid_unknown_fields=True):
     op: str
     request_id: RequestId = None
     topic: str | None = None

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from topics.engine.commit.ticket import Ticket
-from topics.engine.reading.watch import Cursor, Frame, Subscription
+from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
 from topics.engine.state.write_request import decode_write
 from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError
 from topics.server.api.auth import ADMIN, READ, WRITE, Key
@@ -28,7 +28,7 @@ from topics.server.http.websocket import WebSocket
 from topics.server.live.watch_routes import (
     WatchTopic,
     check_topic_count,
-    look_of,
+    options_of,
     place_of,
     watched,
 )
@@ -151,7 +151,7 @@ class Connection:
         self._authorize(READ, wanted)
         maximum = self._services.config.options.max_watch_topics
         check_topic_count(len(wanted.keys() | self._topics.keys()), maximum)
-        look = look_of(body, self._services)
+        options = options_of(body, self._services)
         places, told = {}, {}
         for name, given in wanted.items():
             state = self._services.engine.state(check_name(name), touch=False)
@@ -160,7 +160,7 @@ class Connection:
         self._send({"op": "subscribed", "topics": told}, body.request_id)
         for name, place in places.items():
             self._leave(name)
-            subscription = self._topics[name] = Subscription(look, tells_too_old=False)
+            subscription = self._topics[name] = Subscription(options, tells_too_old=False)
             subscription.add({name: place})
             self._delivery.feeds.attach(subscription, self)
 
@@ -274,7 +274,7 @@ class Connection:
         self._delivery.note_slow(self)
         return False
 
-    def deliver(self, _cursor: Cursor, frames: Sequence[Frame]) -> int:
+    def deliver(self, _cursor: WatchCursor, frames: Sequence[StreamFrame]) -> int:
         size = 0
         for frame in frames:
             if frame.text is None:
@@ -291,7 +291,7 @@ class Connection:
             detail = {"retry_after_ms": retry_after_ms, "topics": [name]}
             self._send_error(Throttled("paced under CPU pressure", **detail), None)
 
-    def fail(self, cursor: Cursor, error: Exception, *, is_final: bool) -> None:
+    def fail(self, cursor: WatchCursor, error: Exception, *, is_final: bool) -> None:
         LOG.error("topic %s can not be read", cursor.name, exc_info=error)
         text = "the topic's stored records can not be read" + ("" if is_final else " now")
         code = error.code if isinstance(error, TopicsError) else "internal"
