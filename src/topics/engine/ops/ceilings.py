@@ -16,7 +16,7 @@ from topics.engine.commit.frame import Op
 from topics.engine.state.topic import Topic
 from topics.storage import frames
 
-LOOKS_MAX = 500
+LOOKS_MAX = 200
 
 
 def cover(core: Core, topic: Topic, last_seq: int) -> bool:
