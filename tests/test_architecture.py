@@ -22,7 +22,7 @@ QUESTIONS = {
     "decides tombstone or silence": "engine/reading/tombstones.py::decide",
     "parks a write under pressure": "server/loop/parking.py::Parking.park",
     "makes a copy again at recovery": "engine/recovery/rederive.py::replay_map",
-    "lets a lease expire": "engine/state/queue.py::Queue.tick",
+    "lets a lease expire": "engine/state/queue.py::Queue.expire",
 }
 
 

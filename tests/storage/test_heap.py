@@ -12,7 +12,7 @@ from topics.storage import heap
 def mappings():
     with open("/proc/self/maps") as maps:
         return len(maps.readlines())
-settled = heap.settle()
+settled = heap.use_one_heap()
 before = mappings()
 kept = [bytes(300_000) for _ in range(200)]
 print(settled, mappings() - before)

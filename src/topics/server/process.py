@@ -35,7 +35,7 @@ LAST_WORDS_S = 0.2
 async def serve(config: Config, *, fs: Fs | None = None) -> None:
     """Serves until SIGTERM or SIGINT. Raises what made it impossible to go on."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    heap.settle()
+    heap.use_one_heap()
     options = config.options
     connections_max = descriptors.connections_max(config.settings.wal_shards)
     stop = _stop_on_signals()

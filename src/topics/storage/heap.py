@@ -20,7 +20,7 @@ HEAP_FREE_BYTES_MAX = 256 * MIB
 MAPPED_BYTES_MIN = 1024 * MIB
 
 
-def settle() -> bool:
+def use_one_heap() -> bool:
     """For the whole process, so for one that is ours; False where there is no glibc."""
     if not sys.platform.startswith("linux"):
         return False

@@ -42,7 +42,7 @@ def job_in(run: QueueRun, seq: int) -> Job:
     """A live job as the recovered queue has it."""
     queue = run.engine.core.by_name["q"].queue
     assert queue is not None
-    queue.tick(run.now)
+    queue.expire(run.now)
     lease = queue.leases.get(seq)
     deliveries = queue.deliveries(seq) if seq < queue.cursor else 0
     if lease is None:

@@ -25,7 +25,7 @@ def pressed(tmp_path: Path) -> Iterator[Inside]:
 
 
 def press(served: Inside, level: float) -> None:
-    served.run(lambda: served.services.delivery.pressure.settle(level))
+    served.run(lambda: served.services.delivery.pressure.set_level(level))
 
 
 def test_at_the_limit_requests_are_told_when_to_come_back(pressed: Inside) -> None:

@@ -247,7 +247,7 @@ class Committer:
         self._raise_untold()
         return bool(self._held)
 
-    def settle(self) -> None:
+    def finish_held(self) -> None:
         """Applies what is held to its end, at once."""
         while self.work():
             pass
@@ -338,7 +338,7 @@ class Committer:
         self.poll()
         if self.poison is not None:
             raise self.poison
-        self.settle()
+        self.finish_held()
 
     def wait(self, ticket: Ticket[T]) -> T:
         """Blocks until the ticket ends; returns its result or raises its error."""
@@ -350,7 +350,7 @@ class Committer:
                 self._log.syncer.wait(lane.shard, lane.waiting[-1][0])
                 self.poll()
         if not ticket.done:
-            self.settle()
+            self.finish_held()
         assert ticket.done
         if ticket.error is not None:
             raise ticket.error

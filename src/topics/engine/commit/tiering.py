@@ -207,7 +207,7 @@ class Tiering:
     def _deleted(self, numbers: list[int]) -> None:
         self.unneeded = [number for number in self.unneeded if number not in numbers]
 
-    def settle(self) -> Iterator[None]:
+    def finish(self) -> Iterator[None]:
         """Waits for the call under way, and forgets what it stored."""
         while self._job is not None and not self._job.done:
             yield from self._background.wait()

@@ -184,7 +184,7 @@ def queue_state(core: Core, topic: Topic) -> QueueState | None:
     queue = topic.queue
     if queue is None:
         return None
-    queue.tick(core.monotonic_ms())
+    queue.expire(core.monotonic_ms())
     return QueueState(*queue.counts(topic.live_count), queue.dead_lettered)
 
 

@@ -200,7 +200,7 @@ class Removal:
         before = topic.live_count
         self._left = PIECE_COST
         is_over = (self._before <= topic.floor or self._lift()) and self._kill()
-        topic.settle()
+        topic.pass_gone()
         self._core.recount(topic)
         self.deleted += before - topic.live_count
         return is_over

@@ -125,7 +125,7 @@ class Promotion:
             self._begin()
         core.expire(topic)
         # A delete that leaves no frame is not left half way in front of what is logged now.
-        core.committer.settle()
+        core.committer.finish_held()
         self._look_up_keys()
         ops, last = self._group()
         is_last = last == topic.head

@@ -74,7 +74,7 @@ def claim(
     ]
     core.expire(topic)
     now_ms = core.monotonic_ms()
-    queue.tick(now_ms)
+    queue.expire(now_ms)
     wanted = sum([most for _, most, _ in asked])
     picked = Picked(core, topic, wanted)
     if picked.doomed:

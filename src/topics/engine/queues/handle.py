@@ -54,7 +54,7 @@ class QueueHandle:
 
     def lapse(self) -> None:
         """Lets what is due by now be claimed again."""
-        self._queue.tick(self._core.monotonic_ms())
+        self._queue.expire(self._core.monotonic_ms())
 
     def is_held(self, seq: int, lease: int) -> bool:
         """Whether a job is under the lease of this number, which has not run out."""

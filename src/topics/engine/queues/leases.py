@@ -192,7 +192,7 @@ def _tell(
 ) -> None:
     queue = calls[0][0].queue
     # Not before, for each of them: who holds a lease that has run out may still acknowledge it.
-    queue.tick(core.monotonic_ms())
+    queue.expire(core.monotonic_ms())
     counts = queue.counts(topic.live_count)
     if together is not None:
         together(topic, calls, counts, waited)
@@ -230,7 +230,7 @@ def _now(
 ) -> Named:
     """The jobs that a call names, once what has run out by now has."""
     assert topic.queue is not None
-    topic.queue.tick(core.monotonic_ms())
+    topic.queue.expire(core.monotonic_ms())
     return Named(core, topic, node, seqs, lease_ids)
 
 
@@ -240,7 +240,7 @@ def release(
     """Lets jobs be claimed again whose leases are still these; the ticket ends in how many."""
     queue = topic.queue
     assert queue is not None
-    queue.tick(core.monotonic_ms())
+    queue.expire(core.monotonic_ms())
     held = {}
     for seq, token in leases:
         lease = queue.leases.get(seq)

@@ -237,9 +237,9 @@ class Pressure:
             )
         )
         # Falls as slowly as the lag does, so that callers do not all come back at once.
-        self.settle(max(now, self.level * (1 - SMOOTHING) if self.level > now else now))
+        self.set_level(max(now, self.level * (1 - SMOOTHING) if self.level > now else now))
 
-    def settle(self, level: float) -> None:
+    def set_level(self, level: float) -> None:
         """Draws the consequences of a level."""
         self.level = level
         self.is_parking = level >= PARKED_FROM

@@ -302,7 +302,7 @@ def enter_topic(
     core.enter(topic)
     for first, last in list(uncovered(topic)):
         (fill or _refuse)(topic, first, last)
-    topic.settle()
+    topic.pass_gone()
     core.recount(topic)
     if topic.queue is not None:
         topic.queue.dead_lettered = record.dead_lettered

@@ -86,7 +86,7 @@ class Queue:
 
     # -- time --------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> None:
+    def expire(self, now_ms: int) -> None:
         """Lets what is due be claimed again."""
         moments = self.moments
         while moments and moments[0] <= now_ms:

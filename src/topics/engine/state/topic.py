@@ -162,7 +162,7 @@ class Topic:
             self.floor = stop
             if stop == block.stop:
                 self._pop(block)
-        self.settle()
+        self.pass_gone()
 
     def _accounted(self) -> Account:
         self.account = self.account or Account(self.floor)
@@ -198,7 +198,7 @@ class Topic:
                 self.queue.gone(block.first + start, block.first + end)
         self.account.extend(stop - 1, DELETED)
 
-    def settle(self) -> None:
+    def pass_gone(self) -> None:
         """Moves the floor over what is already gone: deleted records and holes at the front."""
         while self.floor <= self.head:
             if self._absorb_hole():
@@ -354,7 +354,7 @@ class Topic:
         self.holes = [*(self.holes or []), (first, last, state)]
         self.head = last
         self.next_seq = max(self.next_seq, last + 1)
-        self.settle()
+        self.pass_gone()
 
     def add_ghost(self, first: int, last: int) -> None:
         """Notes that [first, last], behind the head, was deleted."""
@@ -362,7 +362,7 @@ class Topic:
         self.blocks.append(ghost_block(first, last - first + 1, self.last_ts))
         self.head = last
         self.next_seq = max(self.next_seq, last + 1)
-        self.settle()
+        self.pass_gone()
 
     def patch(self, first: int, last: int, state: int) -> None:
         """Notes that [first, last], between other records, can not be read any more."""

@@ -129,7 +129,7 @@ class Maintenance:
     def close(self) -> None:
         """Gives up what is under way, leaving no unfinished files."""
         self.give_up()
-        for _ in self.core.tiering.settle():
+        for _ in self.core.tiering.finish():
             self.core.background.jobs.pause()
         self.core.abandon()
         closed = Closed("the engine closed before this was done; nothing was changed")

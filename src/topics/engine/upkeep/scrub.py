@@ -59,7 +59,7 @@ def scrub(core: Core, done: Scrubbed, *, keep_aside: bool = False) -> Iterator[N
     with core.sealing():
         yield from _rewritten(core, done)
         yield from relocation.relocate(core)
-    yield from core.tiering.settle()
+    yield from core.tiering.finish()
     _remove_copies(core, done, keep_aside=keep_aside)
     _remove_stray_objects(core, done)
     yield
