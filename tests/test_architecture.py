@@ -21,8 +21,8 @@ LINKS = re.findall(r"\]\(#([^)]*)\)", TEXT)
 QUESTIONS = {
     "decides tombstone or silence": "engine/reading/tombstones.py::decide",
     "parks a write under pressure": "server/loop/parking.py::Parking.park",
-    "makes a copy again at recovery": "engine/recovery/rederive.py::replay_map",
-    "lets a lease expire": "engine/state/queue.py::Queue.expire",
+    "re-derives a copy at recovery": "engine/recovery/rederive.py::replay_map",
+    "expires a lease": "engine/state/queue.py::Queue.expire",
 }
 
 
