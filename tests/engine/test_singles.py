@@ -60,12 +60,12 @@ def test_another_write_in_between_keeps_its_place() -> None:
     before = frames(world)
     submit(world, 1)
     submit(world, 2)
-    world.engine.submit_append("t", request_of([{"data": 3, "tag": "x"}]))
-    submit(world, 4)
+    world.engine.submit_append("t", request_of([{"data": 3}, {"data": 4}]))
+    submit(world, 5)
     world.engine.sync()
     assert frames(world) - before == 3
     for _ in range(2):
-        assert values(world.engine.diff("t")) == [1, 2, 3, 4]
+        assert values(world.engine.diff("t")) == [1, 2, 3, 4, 5]
         world.restart("kill")
 
 

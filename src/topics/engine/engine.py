@@ -16,6 +16,7 @@ from typing import Any
 
 from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import append, catalog, deletes, deleting, singles
+from topics.engine.ops.told import TICKETS, Teller
 from topics.engine.queue_calls import QueueCalls
 from topics.engine.reading import pages
 from topics.engine.reading.pages import View
@@ -29,7 +30,6 @@ from topics.engine.state.write_request import (
     Request,
     check_bytes,
     decode_write,
-    is_single,
     request_of,
 )
 from topics.errors import InvalidRequest, TopicNotFound
@@ -150,47 +150,38 @@ class Engine(QueueCalls, Serving):
         return self._wait(self.submit_append(name, request))
 
     def submit_append(self, name: str, request: Request) -> Ticket[Appended]:
-        """Checks and stages a write. Nothing has happened when it raises."""
-        self._check_writable()
-        topic = self.core.by_name.get(name)
+        """`submit_write` with a ticket."""
         ticket: Ticket[Appended] = Ticket()
-        if topic is not None and is_single(request) and not self._recovery.replay.deferred:
-            singles.append(self.core, topic, request.records[0].data, ticket)
-            return ticket
-        batch = Batch(request.records, request.node, self.core.settings)
+        self.submit_write(name, request, ticket, TICKETS)
+        return ticket
+
+    def submit_write(self, name: str, request: Request, owner: Owner, teller: Teller) -> None:
+        """Checks and stages a write. Nothing has happened when it raises.
+
+        Its owner is told by the teller, with others of the same frame, or by its own `fail`.
+        """
+        self._check_writable()
+        core, deferred = self.core, self._recovery.replay.deferred
+        topic = core.by_name.get(name)
+        if topic is not None and len(request.records) == 1:
+            if deferred and topic.id in deferred:
+                self._finish_topic(topic.id)
+            singles.append(core, topic, request, owner, teller)
+            return
+        batch = Batch(request.records, request.node, core.settings)
         created = topic is None
         if topic is None:
             topic = self._create_for(name, request)
-        elif topic.id in self._recovery.replay.deferred:
+        elif topic.id in deferred:
             self._finish_topic(topic.id)
         try:
             append.append(
-                self.core, topic, batch, key=request.idempotency_key, created=created, ticket=ticket
+                core, topic, batch, owner, teller, key=request.idempotency_key, created=created
             )
         except Exception:
             if created:
-                catalog.uncreate(self.core, topic)
+                catalog.uncreate(core, topic)
             raise
-        return ticket
-
-    def submit_single(
-        self, name: str, request: Request, owner: Owner, together: singles.Together
-    ) -> bool:
-        """Stages a write like `submit_append`, if it is one that can share a frame with others.
-
-        `together` is called once for all that do; what fails is told to its owner.
-        """
-        self._check_writable()
-        topic = self.core.by_name.get(name)
-        if (
-            topic is None
-            or topic.durability == "ephemeral"
-            or self._recovery.replay.deferred
-            or not is_single(request)
-        ):
-            return False
-        singles.append(self.core, topic, request.records[0].data, owner, together)
-        return True
 
     def _create_for(self, name: str, request: Request) -> Topic:
         check_name(name)

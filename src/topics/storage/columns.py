@@ -24,6 +24,10 @@ ENDS, NODES, TAGS, METAS, KEY, TIMES = 1, 2, 4, 8, 16, 32
 # The key is not one for idempotency: it says which jobs of a queue the records were.
 MOVED = 64
 NONE_U16 = 0xFFFF
+# An idempotency key: of a whole write, or, in a frame of several, one for each record. All zeros
+# is none.
+KEY_BYTES = 16
+NO_KEY = bytes(KEY_BYTES)
 
 if sys.byteorder != "little":
     raise ImportError("topics stores little-endian columns and runs on little-endian machines")
@@ -169,7 +173,7 @@ def encode(columns: Columns, *, times: bool, key: bytes = b"") -> tuple[int, byt
 def decode(
     flags: int, count: int, raw: Payload, payload: Payload, ts: int
 ) -> tuple[Columns, bytes]:
-    """The columns and the idempotency key (empty when none). Raises CorruptData."""
+    """The columns and the bytes of the key, empty when there is none. Raises CorruptData."""
     try:
         return _decode(flags, count, bytes(raw), payload, ts)
     except (struct.error, ValueError, IndexError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from topics.errors import OutcomeUnknown, Poisoned, StorageError, TopicsError
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 class Ticket(Generic[T]):
-    """The outcome of one operation, now or later. `context` is its owner's, for the callback.
+    """The outcome of one operation, now or later.
 
     `result` is there once it is done; it says nothing when there is an error.
     """
 
-    __slots__ = ("callback", "context", "done", "error", "result")
+    __slots__ = ("callback", "done", "error", "result")
 
     result: T
 
@@ -24,7 +24,6 @@ class Ticket(Generic[T]):
         self.done = False
         self.error: TopicsError | None = None
         self.callback: Callable[[Ticket[T]], None] | None = None
-        self.context: Any = None
 
     def resolve(self, result: T) -> None:
         assert not self.done

@@ -1,124 +1,174 @@
-"""Writes of one record with nothing but data: most of them, so they share what can be shared.
+"""Writes of one record: most of them, so they share what can be shared.
 
-Those of one topic that are staged in the same turn and the same millisecond go into one frame.
-Each keeps its own owner and its own seq; the frame is written whole or not at all, and so is each
-of them. Nothing else of the topic may be staged in between, or the log would have another order
-than the calls.
+Those of one topic that are staged in the same turn and the same millisecond go into one frame,
+whatever they have besides their data: node, tag, meta, an idempotency key. Each keeps its own owner
+and its own seq; the frame is written whole or not at all, and so is each of them. Nothing else of
+the topic may be staged in between, or the log would have another order than the calls.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from msgspec import Raw
+
 from topics.engine.commit.core import Core
-from topics.engine.commit.ticket import Owner, Ticket
-from topics.engine.ops import ceilings
-from topics.engine.ops.append import appended
-from topics.engine.ops.growth import Growth, arrive, assign, check_room, publish, published
+from topics.engine.ops import ceilings, repeats
+from topics.engine.ops.growth import check_room, publish, published
+from topics.engine.ops.told import Teller, ToldFrame
 from topics.engine.state.topic import Topic
-from topics.engine.state.write_request import check_record_bytes
+from topics.engine.state.write_request import (
+    RECORD,
+    Request,
+    check_record_bytes,
+    check_text_bytes,
+    encode_meta,
+    meta_part,
+    node_part,
+)
 from topics.errors import TopicsError
+from topics.settings import Settings
 from topics.storage import columns as columns_codec
-from topics.storage import frames
-from topics.storage.columns import Columns, single_time
-from topics.types import Appended
+from topics.storage.columns import KEY_BYTES, Columns, single_time
 
 # As many as a batch may have.
 SHARED_MAX = 1000
-_RECORD = b'{"$seq":%d,"$ts":%d,"data":%b},'
 
 
-# Told of the records of one frame, with the first of their seqs, when they are readable.
-Together = Callable[[Topic, int, list[Any]], None]
+class More:
+    """What a record has besides its data."""
+
+    __slots__ = ("digest", "meta", "node", "tag")
+
+    def __init__(self, request: Request, settings: Settings) -> None:
+        record = request.records[0]
+        self.tag = record.tag
+        if self.tag is not None:
+            check_text_bytes("tag", self.tag, settings.max_tag_bytes)
+        self.node = request.node if record.node is None else record.node
+        if self.node is not None:
+            check_text_bytes("node", self.node, settings.max_node_bytes)
+        self.meta = b""
+        if record.meta is not None:
+            self.meta = encode_meta(record.meta, 0, settings)
+        # Of its idempotency key.
+        self.digest = b""
 
 
-def append(
-    core: Core, topic: Topic, data: bytes, owner: Owner, together: Together | None = None
-) -> None:
-    """Stages a record. Without `together` its owner is a ticket, which ends in an Appended."""
+def append(core: Core, topic: Topic, request: Request, owner: Any, teller: Teller) -> None:
+    """Stages a record."""
     now_ms = core.clock.wall_ms()
-    frame = topic.joining
-    seq = topic.next_seq
+    record = request.records[0]
+    data, more, node, meta = record.data, None, b"", b""
+    if (
+        record.tag is not None
+        or record.node is not None
+        or record.meta is not None
+        or request.node is not None
+        or request.idempotency_key is not None
+    ):
+        more = More(request, core.settings)
+        if request.idempotency_key is not None:
+            more.digest = repeats.digest(core, request.idempotency_key)
+            if repeats.is_repeated(core, topic, more.digest, now_ms, owner, teller):
+                return
+        node, meta = node_part(more.node), meta_part(more.meta)
+    frame, seq = topic.joining, topic.next_seq
     if (
         frame is None
         or now_ms > frame.ts
         or seq > frame.seq_max
-        or frame.together is not together
-        or len(data) > core.settings.max_record_bytes
+        or frame.teller is not teller
+        or len(data) + len(meta) > core.settings.max_record_bytes
     ):
-        _append(core, topic, data, owner, together, now_ms)
+        _append(core, topic, (node, data, meta), more, owner, teller, now_ms)
         return
-    record = _RECORD % (seq, frame.ts, data)
-    size = len(record)
+    wire = RECORD % (seq, frame.ts, node, data, meta)
+    if more is not None:
+        if more.digest:
+            repeats.remember(core, topic, more.digest, seq, 1, frame.ts)
+        frame.more[len(frame.records)] = more
     # What `assign` does, for one more: most singles come this way.
+    size = len(wire)
     topic.next_seq = seq + 1
     topic.pending_bytes += size
     core.pending_bytes += size
-    frame.records.append(record)
+    frame.records.append(wire)
     frame.owners.append(owner)
 
 
 def _append(
-    core: Core, topic: Topic, data: bytes, owner: Owner, together: Together | None, now_ms: int
+    core: Core,
+    topic: Topic,
+    parts: tuple[bytes, Raw, bytes],
+    more: More | None,
+    owner: Any,
+    teller: Teller,
+    now_ms: int,
 ) -> None:
     """The long way, with every check."""
     settings, config = core.settings, topic.config
     if config.ttl_ms or topic.holds:
         core.expire(topic)
-    if len(data) > settings.max_record_bytes:
-        check_record_bytes([len(data)], settings.max_record_bytes)
+    check_record_bytes(
+        [len(parts[1]) + (0 if more is None else len(more.meta))], settings.max_record_bytes
+    )
     seq, ts = topic.next_seq, max(topic.last_ts, now_ms)
-    record = _RECORD % (seq, ts, data)
-    size = len(record)
+    wire = RECORD % (seq, ts, *parts)
+    size = len(wire)
     is_bounded = bool(settings.max_total_bytes) or config.discard == "reject"
     if is_bounded:
         check_room(core, topic, 1, size)
-    if topic.durability == "ephemeral":
-        assert isinstance(owner, Ticket)
-        assign(core, topic, 1, size, ts)
-        apply = partial(_publish_resident, core, topic, record, seq, ts)
-        core.committer.apply_resident(topic, apply, owner)
-        return
     frame = topic.joining
-    if (
+    is_new = (
         frame is None
         or frame.ts != ts
         or len(frame.records) >= SHARED_MAX
-        or frame.together is not together
+        or frame.teller is not teller
         or not (frame.gated or ceilings.is_below(topic, seq))
-    ):
-        frame = SinglesFrame(core, topic, ts, together)
-        frame.assign(1, size)
+    )
+    if frame is None or is_new:
+        frame = SinglesFrame(core, topic, ts, teller)
+    if more is not None and more.digest:
+        repeats.remember(core, topic, more.digest, seq, 1, ts)
+    frame.assign(1, size)
+    frame.add(wire, more, owner)
+    if topic.durability == "ephemeral":
+        frame.put_together()
+        frame.hand_over()
+        return
+    if is_new:
         core.committer.stage(frame)
         topic.joining = frame
-    else:
-        frame.assign(1, size)
-    frame.records.append(record)
-    frame.owners.append(owner)
     if not is_bounded:
         frame.open_up()
 
 
-class SinglesFrame(Growth):
+class SinglesFrame(ToldFrame):
     """Open for more, as its topic's `joining`, until something else is staged or it is written.
 
-    `seq_max` is the last seq that may join it without another look at the topic.
+    `seq_max` is the last seq that may join it without another look at the topic. `more` has what
+    records have besides their data, by their place.
     """
 
-    __slots__ = ("columns", "owners", "records", "seq_max", "together")
+    __slots__ = ("columns", "more", "owners", "records", "seq_max")
 
-    def __init__(self, core: Core, topic: Topic, ts: int, together: Together | None) -> None:
-        super().__init__(core, topic, frames.APPEND, ts)
-        self.together = together
+    def __init__(self, core: Core, topic: Topic, ts: int, teller: Teller) -> None:
+        super().__init__(core, topic, ts, teller)
         self.seq_max = 0
-        # There once the frame is closed, when it has more than one record.
-        self.columns: Columns
+        # There once the frame is closed, unless it has one record of nothing but data.
+        self.columns: Columns | None = None
         self.records: list[bytes] = []
+        self.more: dict[int, More] = {}
         self.owners: list[Any] = []
+
+    def add(self, wire: bytes, more: More | None, owner: Any) -> None:
+        if more is not None:
+            self.more[len(self.records)] = more
+        self.records.append(wire)
+        self.owners.append(owner)
 
     def open_up(self) -> None:
         """Lets records in by the short way, as many as the topic's ceiling has room for."""
@@ -131,49 +181,68 @@ class SinglesFrame(Growth):
 
     def entry(self) -> bytes:
         self.topic.joining = None
+        self.put_together()
+        return super().entry()
+
+    def put_together(self) -> None:
+        """Closes it: no more records, and their columns."""
         self.count = len(self.records)
         self.payload = b"".join(self.records)
         self.size = len(self.payload)
-        if self.count > 1:
-            ends = array("I", accumulate(map(len, self.records)))
-            self.columns = Columns(
-                self.payload, ends, array("I", [0]), array("q", [self.ts]), None, None, None
-            )
-            self.flags, self.cols = columns_codec.encode(self.columns, times=False)
-        return super().entry()
+        if self.count == 1 and not self.more:
+            return
+        nodes, tags, metas, keys = self._columns_of_more()
+        ends = array("I", accumulate(map(len, self.records)))
+        times_at, times = array("I", (0,)), array("q", (self.ts,))
+        self.columns = Columns(self.payload, ends, times_at, times, nodes, tags, metas)
+        self.flags, self.cols = columns_codec.encode(self.columns, times=False, key=keys)
+
+    def _columns_of_more(
+        self,
+    ) -> tuple[list[str | None] | None, list[str | None] | None, bytearray | None, bytes]:
+        if not self.more:
+            return None, None, None, b""
+        count = self.count
+        nodes: list[str | None] = [None] * count
+        tags: list[str | None] = [None] * count
+        metas, keys = bytearray(count), bytearray(KEY_BYTES * count)
+        for place, more in self.more.items():
+            nodes[place], tags[place] = more.node, more.tag
+            if more.meta:
+                metas[place] = 1
+            if more.digest:
+                keys[KEY_BYTES * place : KEY_BYTES * (place + 1)] = more.digest
+        return (
+            None if nodes.count(None) == count else nodes,
+            None if tags.count(None) == count else tags,
+            metas if any(metas) else None,
+            bytes(keys) if any(keys) else b"",
+        )
 
     def apply(self) -> None:
-        topic, core, payload = self.topic, self.core, self.payload
         self.arrive()
-        if self.count == 1:
-            publish_one(core, topic, self.first, payload, self.ts)
+        if self.columns is None:
+            publish_one(self.core, self.topic, self.first, self.payload, self.ts)
         else:
-            publish(core, topic, self.first, self.columns)
+            publish(self.core, self.topic, self.first, self.columns)
+            if self.flags & columns_codec.KEY:
+                repeats.expire(self.core, self.topic, self.count)
 
     def tell(self, _result: None) -> None:
-        topic = self.topic
-        if self.together is not None:
-            self.together(topic, self.first, self.owners)
-            return
-        name, epoch, ts = topic.name, topic.epoch, self.ts
-        for seq, ticket in enumerate(self.owners, self.first):
-            ticket.resolve(Appended(name, epoch, seq, seq, seq, 1, ts, False, False))
+        self.teller.together(self.topic, self.first, self.ts, self.owners)
 
     def undo(self) -> None:
         # It may have failed before its payload was put together, open for more.
         self.size = sum(map(len, self.records))
         self.topic.joining = None
+        for more in self.more.values():
+            if more.digest:
+                repeats.forget(self.core, self.topic, more.digest)
         super().undo()
 
     def fail(self, error: TopicsError) -> None:
         for owner in self.owners:
             owner.fail(error)
-
-
-def _publish_resident(core: Core, topic: Topic, record: bytes, seq: int, ts: int) -> Appended:
-    arrive(core, topic, len(record))
-    publish_one(core, topic, seq, record, ts)
-    return appended(topic, seq, 1, ts, created=False, deduped=False)
 
 
 def publish_one(core: Core, topic: Topic, seq: int, record: bytes, ts: int) -> None:

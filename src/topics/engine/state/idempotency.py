@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+from topics.storage.columns import KEY_BYTES, NO_KEY
+
 _COUNT_BITS = 16
 _SEQ_BITS = 64
 PART_KEYS = 2000
@@ -32,7 +34,17 @@ class Keys:
         ts, first, count = _unpack(packed)
         return None if ts < expired_before else (first, count, ts)
 
-    def add(self, digest: bytes, first: int, count: int, ts: int) -> None:
+    def add(self, digests: bytes, first: int, count: int, ts: int) -> None:
+        """The key of a write, or one for each record of a frame of several."""
+        if len(digests) == KEY_BYTES:
+            self._add(digests, first, count, ts)
+            return
+        for place in range(len(digests) // KEY_BYTES):
+            digest = digests[KEY_BYTES * place : KEY_BYTES * (place + 1)]
+            if digest != NO_KEY:
+                self._add(digest, first + place, 1, ts)
+
+    def _add(self, digest: bytes, first: int, count: int, ts: int) -> None:
         # Re-inserted at the end: order of arrival is order of expiry.
         self._answers.pop(digest, None)
         self._answers[digest] = ts << (_SEQ_BITS + _COUNT_BITS) | first << _COUNT_BITS | count
@@ -75,7 +87,7 @@ class Keys:
 
 
 def digest_of(key: bytes) -> bytes:
-    return hashlib.blake2b(key, digest_size=16).digest()
+    return hashlib.blake2b(key, digest_size=KEY_BYTES).digest()
 
 
 def _unpack(packed: int) -> tuple[int, int, int]:

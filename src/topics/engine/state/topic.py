@@ -379,11 +379,13 @@ class Topic:
 
     # -- keys, tags --------------------------------------------------------------------------
 
-    def remember(self, digest: bytes, first: int, count: int, ts: int) -> int:
-        """Remembers the key of a write; by how many there are more now."""
-        keys = self.keys = self.keys or Keys()
+    def remember(self, digests: bytes, first: int, count: int, ts: int) -> int:
+        """Remembers the key of a write, or those of a frame; by how many there are more now."""
+        keys = self.keys
+        if keys is None:
+            keys = self.keys = Keys()
         before = len(keys)
-        keys.add(digest, first, count, ts)
+        keys.add(digests, first, count, ts)
         return len(keys) - before
 
     def forget_keys(self) -> int:

@@ -11,7 +11,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ from topics.surrogates import decode_around, has_surrogates, masked
 from topics.types import ConfigInput, check_config, convert
 
 LF, CR = b"\n\r"
+# From here on a body is looked at as one of plain records first.
+PLAIN_BYTES_MIN = 4 * 1024
 _UNBROKEN = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -38,12 +40,15 @@ class RecordInput(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class PlainRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A record of nothing but data: most of them, and half the work to look at."""
+    """A record of nothing but data, as most are: half the work to look at where there are many."""
 
     data: msgspec.Raw
+    tag: ClassVar[None] = None
+    node: ClassVar[None] = None
+    meta: ClassVar[None] = None
 
 
-class WriteOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class WriteOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
@@ -51,20 +56,20 @@ class WriteOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     disable_backpressure: bool = False
 
 
-class WriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True):
+class WriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True, gc=False):
     """The body of a write, as the contract has it."""
 
     records: list[RecordInput]
 
 
-class LooseWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True):
+class LooseWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True, gc=False):
     """A write whose config has not been looked at yet."""
 
     records: list[RecordInput]
     config: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
 
 
-class PlainWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True):
+class PlainWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True, gc=False):
     records: list[PlainRecord]
 
 
@@ -85,18 +90,15 @@ def decode_write(body: bytes, settings: Settings) -> Request:
             f"body has {len(body)} bytes; the limit is {settings.max_body_bytes}",
             limit=settings.max_body_bytes,
         )
-    check_text(body)
-    request: PlainWriteRequest | WriteRequest
+    if not body.isascii():
+        check_text(body)
     try:
-        request = _PLAIN.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        try:
-            request = _FULL.decode(body)
-        except (msgspec.DecodeError, RecursionError) as error:
-            if is_float_refused(error):
-                request = _decode_integers(body)
-            else:
-                request = _decode_surrogates(body, settings, error)
+        request = _FULL.decode(body) if len(body) < PLAIN_BYTES_MIN else _decode_large(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if is_float_refused(error):
+            request = _decode_integers(body)
+        else:
+            request = _decode_surrogates(body, settings, error)
     if request.config is not None:
         # Also where the topic exists and it is not used: whether a write is one does not depend
         # on what is there.
@@ -106,6 +108,13 @@ def decode_write(body: bytes, settings: Settings) -> Request:
         for record in request.records:
             record.data = msgspec.Raw(bytes(record.data).translate(_UNBROKEN))
     return request
+
+
+def _decode_large(body: bytes) -> Request:
+    try:
+        return _PLAIN.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _FULL.decode(body)
 
 
 def _decode_integers(body: bytes) -> WriteRequest:
@@ -227,25 +236,23 @@ def _is_finite(value: Any) -> bool:
     return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
 
 
-def is_single(request: Request) -> bool:
-    """Whether this is one record of nothing but data."""
-    records = request.records
-    if len(records) != 1 or request.node is not None or request.idempotency_key is not None:
-        return False
-    record = records[0]
-    return type(record) is PlainRecord or (
-        isinstance(record, RecordInput)
-        and record.tag is None
-        and record.node is None
-        and record.meta is None
-    )
-
-
 def is_full(
     records: list[RecordInput] | list[PlainRecord],
 ) -> TypeGuard[list[RecordInput]]:
     """Records of one request are all of one type."""
     return type(records[0]) is RecordInput
+
+
+# A record as every reader gets it: seq, time, node_part, data, meta_part.
+RECORD = b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
+
+
+def node_part(node: str | None) -> bytes:
+    return b"" if node is None else b',"$node":' + _ENCODER.encode(node)
+
+
+def meta_part(meta: bytes) -> bytes:
+    return b',"meta":' + meta if meta else b""
 
 
 class Batch:
@@ -306,15 +313,11 @@ class Batch:
         return b"".join(parts)
 
     def _parts(self, first: int, ts: int) -> list[bytes]:
-        quoted = {
-            node: b"" if node is None else b',"$node":' + _ENCODER.encode(node)
-            for node in set(self.nodes or [None])
-        }
+        quoted = {node: node_part(node) for node in set(self.nodes or [None])}
         nodes = self.nodes or [None] * len(self.data)
         metas = self.metas or [b""] * len(self.data)
         return [
-            b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
-            % (seq, ts, quoted[node], data, b',"meta":' + meta if meta else b"")
+            RECORD % (seq, ts, quoted[node], data, meta_part(meta))
             for seq, (data, node, meta) in enumerate(
                 zip(self.data, nodes, metas, strict=True), first
             )
@@ -350,10 +353,15 @@ def _texts(what: str, texts: list[str | None], bytes_max: int) -> list[str | Non
     if not present:
         return None
     for text in present:
-        size = 0 if text is None else len(text) if text.isascii() else len(utf8(text, what))
-        if size > bytes_max:
-            raise InvalidRequest(f"{what} is longer than {bytes_max} bytes", limit=bytes_max)
+        if text is not None:
+            check_text_bytes(what, text, bytes_max)
     return texts
+
+
+def check_text_bytes(what: str, text: str, bytes_max: int) -> None:
+    size = len(text) if text.isascii() else len(utf8(text, what))
+    if size > bytes_max:
+        raise InvalidRequest(f"{what} is longer than {bytes_max} bytes", limit=bytes_max)
 
 
 def utf8(text: str, what: str) -> bytes:
@@ -366,22 +374,24 @@ def utf8(text: str, what: str) -> bytes:
 def _metas(metas: list[dict[str, str] | None], settings: Settings) -> list[bytes] | None:
     if metas.count(None) == len(metas):
         return None
-    encoded = []
-    for index, meta in enumerate(metas):
-        if meta is None:
-            encoded.append(b"")
-            continue
-        if ROUTER_META in meta:
-            raise InvalidRequest(f"records[{index}].meta: {ROUTER_META} is reserved")
-        try:
-            raw = _ENCODER.encode(meta)
-        except UnicodeEncodeError:
-            raise InvalidRequest(f"records[{index}].meta has a lone surrogate") from None
-        if len(meta) > settings.max_meta_keys or len(raw) > settings.max_meta_bytes:
-            raise InvalidRequest(
-                f"records[{index}].meta has {len(meta)} keys and {len(raw)} bytes; the limits "
-                f"are {settings.max_meta_keys} and {settings.max_meta_bytes}",
-                index=index,
-            )
-        encoded.append(raw)
-    return encoded
+    return [
+        b"" if meta is None else encode_meta(meta, index, settings)
+        for index, meta in enumerate(metas)
+    ]
+
+
+def encode_meta(meta: dict[str, str], index: int, settings: Settings) -> bytes:
+    """The meta of a write's record, as JSON. Raises InvalidRequest."""
+    if ROUTER_META in meta:
+        raise InvalidRequest(f"records[{index}].meta: {ROUTER_META} is reserved")
+    try:
+        raw = _ENCODER.encode(meta)
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"records[{index}].meta has a lone surrogate") from None
+    if len(meta) > settings.max_meta_keys or len(raw) > settings.max_meta_bytes:
+        raise InvalidRequest(
+            f"records[{index}].meta has {len(meta)} keys and {len(raw)} bytes; the limits "
+            f"are {settings.max_meta_keys} and {settings.max_meta_bytes}",
+            index=index,
+        )
+    return raw

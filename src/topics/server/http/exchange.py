@@ -222,7 +222,7 @@ class Exchange(Channel):
 
     def deliver_json(self, request: Request, body: bytes) -> None:
         """`deliver` of 200 and JSON, at once where nothing else is on its way: most are so."""
-        queue, transport, data = self._queue, self._transport, None
+        queue, transport, server = self._queue, self._transport, self.server
         if (
             transport is not None
             and len(queue) == 1
@@ -231,13 +231,13 @@ class Exchange(Channel):
             and not self._out
             and not self._is_due
         ):
-            data = plain(request, OK_HEAD, body, self.server.tail, self._gzip_bytes_min)
-        if data is None or transport is None:
-            self.deliver(request, Response(body))
-            return
-        self._answered_at = self.server.now
-        queue.clear()
-        transport.write(data)
+            data = plain(request, OK_HEAD, body, server.tail, self._gzip_bytes_min)
+            if data is not None:
+                self._answered_at = server.now
+                queue.clear()
+                transport.write(data)
+                return
+        self.deliver(request, Response(body))
 
     def _plain(self, request: Request, response: Response) -> bytes | None:
         head, least = plain_head(response), self._gzip_bytes_min

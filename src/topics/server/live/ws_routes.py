@@ -7,17 +7,16 @@ one frame with its `request_id`; frames of subscribed topics come in between, ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from time import perf_counter
 from typing import Any
 
 import msgspec
 
-from topics.engine.commit.ticket import Ticket
 from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
+from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import decode_write
 from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError
-from topics.server.api.auth import ADMIN, READ, WRITE, Key
+from topics.server.api.auth import READ, WRITE, Key
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode_json
 from topics.server.api.route import Route
@@ -195,10 +194,7 @@ class Connection:
         self._authorize(WRITE, (name,))
         services, key = self._services, self._key
         request = decode_write(write_body(body), services.settings)
-        if request.config is not None and not services.engine.has_topic(name):
-            self._authorize(ADMIN, ())
-            if key is not None:
-                key.require_config(request.config)
+        services.writes.check_config(key, name, request)
         if self._pending >= PENDING_MAX:
             raise Throttled(
                 f"{PENDING_MAX} publishes of this connection wait for their ack",
@@ -206,29 +202,24 @@ class Connection:
             )  # fmt: skip
         if key is not None:
             key.enter(services.config.options.max_inflight_per_key)
-        if self._delivery.pressure.is_refusing and not request.disable_backpressure:
-            self._delivery.refuse("publish", name)
-        ticket = services.engine.submit_append(name, request)
-        done = partial(self._published, body.request_id, body.return_seqs, began_s)
+        services.writes.check_pressure("publish", name, request)
+        published = Published(self, body.request_id, body.return_seqs, began_s)
         self._pending += 1
         if key is not None:
             key.inflight += 1
-        if ticket.done:
-            done(ticket)
-        else:
-            ticket.callback = done
-            services.driver.flush_soon()
+        try:
+            services.writes.submit(name, request, published, ACKS)
+        except BaseException:
+            self._settle()
+            raise
 
-    def _published(
-        self, request_id: RequestId, returns_seqs: bool, began_s: float, ticket: Ticket[Appended]
-    ) -> None:
+    def _settle(self) -> None:
         self._pending -= 1
         if self._key is not None:
             self._key.inflight -= 1
-        if ticket.error is not None:
-            self._send_error(ticket.error, request_id)
-            return
-        done: Appended = ticket.result
+
+    def ack(self, published: Published, done: Appended) -> None:
+        self._settle()
         engine = self._services.engine
         log, config = engine.log_times, engine.config_of(done.topic)
         is_durable = config is not None and config.durable
@@ -237,15 +228,19 @@ class Connection:
             "last_seq": done.last_seq, "head_seq": done.head_seq, "count": done.count,
             "created": done.created, "deduped": done.deduped, "epoch": str(done.epoch),
         }  # fmt: skip
-        if returns_seqs:
+        if published.returns_seqs:
             answer["seqs"] = list(range(done.first_seq, done.last_seq + 1))
         answer["performance"] = {
-            "server_total_ms": round((perf_counter() - began_s) * 1000, 3),
+            "server_total_ms": round((perf_counter() - published.began_s) * 1000, 3),
             "wal_append_ms": round(log.write_s * 1000, 3),
             # A topic that does not wait for the disk may share the sync of one that does.
             "fsync_ms": round(log.sync_s * 1000, 3) if is_durable else 0.0,
         }
-        self._send(answer, request_id)
+        self._send(answer, published.request_id)
+
+    def refuse(self, published: Published, error: TopicsError) -> None:
+        self._settle()
+        self._send_error(error, published.request_id)
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -331,3 +326,35 @@ class Connection:
         for name in list(self._topics):
             self._leave(name)
         self._delivery.leave(self._key)
+
+
+class Published:
+    """A publish on its way."""
+
+    __slots__ = ("began_s", "connection", "request_id", "returns_seqs")
+
+    def __init__(
+        self, connection: Connection, request_id: RequestId, returns_seqs: bool, began_s: float
+    ) -> None:
+        self.connection = connection
+        self.request_id = request_id
+        self.returns_seqs = returns_seqs
+        self.began_s = began_s
+
+    def fail(self, error: TopicsError) -> None:
+        self.connection.refuse(self, error)
+
+
+class Acks:
+    """Tells the owners of publishes, of whatever connection."""
+
+    def together(self, topic: Topic, first: int, ts: int, owners: list[Published]) -> None:
+        for seq, owner in enumerate(owners, first):
+            self.alone(owner, Appended(topic.name, topic.epoch, seq, seq, seq, 1, ts, False, False))
+
+    def alone(self, owner: Published, done: Appended) -> None:
+        owner.connection.ack(owner, done)
+
+
+# One for all, so that publishes of several connections share frames.
+ACKS = Acks()

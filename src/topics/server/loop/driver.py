@@ -40,7 +40,8 @@ class Driver:
         self._ready: Callable[[Engine], None]
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._poll_is_due = False
-        self._flush_is_due = False
+        # Whether this turn ends in a flush anyway.
+        self.is_flush_due = False
         self._forward_is_due = False
         # Whether anything was written since the last slice of maintenance.
         self._is_busy = False
@@ -62,8 +63,8 @@ class Driver:
 
     def flush_soon(self) -> None:
         """What was submitted is written at the end of this turn."""
-        if not self._flush_is_due:
-            self._flush_is_due = True
+        if not self.is_flush_due:
+            self.is_flush_due = True
             self._tick.defer(self._flush)
 
     def fetch(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
@@ -154,7 +155,7 @@ class Driver:
     # -- the running engine ------------------------------------------------------------------
 
     def _flush(self) -> None:
-        self._flush_is_due = False
+        self.is_flush_due = False
         self._is_busy = True
         try:
             self.engine.flush()

@@ -26,6 +26,7 @@ from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
 from topics.server.loop.longpoll import Waiters
 from topics.server.loop.parking import Parking
+from topics.server.loop.writes import Writes
 
 LOG = logging.getLogger("topics.server")
 
@@ -42,6 +43,7 @@ class Services:
         self.waiters = Waiters()
         self.delivery = Delivery(self.driver, self.clock, config.options)
         self.parking = Parking(self.driver, self.delivery, self.go_on)
+        self.writes = Writes(self.driver, self.delivery)
         # Told of a topic that records were deleted from.
         self.on_deleted: list[Callable[[str], None]] = []
         # How many watch sessions there are: whoever keeps them says so.

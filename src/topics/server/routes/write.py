@@ -9,20 +9,18 @@ from functools import partial
 from time import perf_counter
 
 from topics.consecutive import consecutive
-from topics.engine.commit.ticket import Ticket
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Request, decode_write
 from topics.errors import InvalidRequest
-from topics.server.api.auth import ADMIN, WRITE
+from topics.server.api.auth import WRITE
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, check_content_type
 from topics.server.api.route import Parameter, Route
 from topics.server.api.shapes import WriteBody, Written
-from topics.server.http.errors import response_to
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.log_times import LogTimes
 from topics.server.loop.services import Services
-from topics.types import Appended, ConfigInput
+from topics.types import Appended
 
 _MANY = (
     b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
@@ -30,22 +28,21 @@ _MANY = (
 )
 _SEQS = b'"seqs":[%b],'
 # A single record, which is most of them.
-_TOGETHER = (
-    b'%b%b,"last_seq":%b%b,"head_seq":%b,"count":1,"created":false,"deduped":false,'
+_ONE = (
+    b'%b%b,"last_seq":%b,"head_seq":%b,"count":1,"created":false,"deduped":false,'
     b'"performance":{"server_total_ms":%.3f,%b%b}}'
 )
+_ONE_WITH_SEQS = _ONE.replace(b',"head_seq"', b',"seqs":[%b],"head_seq"')
 _FALSE_TRUE = (b"false", b"true")
 
 
 class WriteRoute:
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._driver = services.driver
+        self._writes = services.writes
         self._settings = services.settings
         self._times = LogTimes(services.driver)
         self._pressure = services.delivery.pressure
-        # One object, so that frames can tell that writes are answered in the same way.
-        self._together = self._answer_together
 
     def routes(self) -> list[Route]:
         return [
@@ -72,78 +69,56 @@ class WriteRoute:
         if not head.is_json:
             check_content_type(call)
         body = decode_write(call.body, self._settings)
-        given = call.idempotency_key
+        given = call.own_key or head.headers.get(b"idempotency-key")
         if given is not None:
             key = _key_of(given, self._settings.max_idempotency_key_chars)
             if body.idempotency_key is None:
                 body.idempotency_key = key
-        returns_seqs: bool | None = head.noted
-        if returns_seqs is None:
-            returns_seqs = Query(head.query).flag("return_seqs", default=True)
-            head.noted = returns_seqs
+        if head.noted is None:
+            # Whether the answer has the seqs.
+            head.noted = Query(head.query).flag("return_seqs", default=True)
         if body.config is not None:
-            self._check_config(call, name, body.config)
+            self._writes.check_config(call.key, name, body)
         if self._pressure.is_parking:
+            self._writes.check_pressure("write", name, body)
             may_refuse = not body.disable_backpressure
-            if may_refuse and self._pressure.is_refusing:
-                self._services.delivery.refuse("write", name)
-            resume = partial(self._submit, call, name, body, returns_seqs)
+            resume = partial(self._submit, call, name, body)
             return self._services.parking.park(call, name, "write", resume, may_refuse=may_refuse)
-        return self._submit(call, name, body, returns_seqs)
-
-    def _check_config(self, call: Call, name: str, config: ConfigInput) -> None:
-        if call.key is not None and not self._driver.engine.has_topic(name):
-            call.require(ADMIN)
-            call.key.require_config(config)
-
-    def _submit(self, call: Call, name: str, body: Request, returns_seqs: bool) -> Answer:
-        driver = self._driver
-        if driver.engine.submit_single(name, body, call, self._together):
-            driver.flush_soon()
-            return PENDING
-        ticket = driver.engine.submit_append(name, body)
-        if ticket.done:
-            return self._answer(call, returns_seqs, ticket)
-        ticket.context = call, returns_seqs
-        ticket.callback = self._written
-        driver.flush_soon()
+        self._writes.submit(name, body, call, self)
         return PENDING
 
-    def _answer_together(self, topic: Topic, first: int, calls: list[Call]) -> None:
-        """Answers the single writes of one frame."""
+    def _submit(self, call: Call, name: str, body: Request) -> Answer:
+        self._writes.submit(name, body, call, self)
+        return PENDING
+
+    # -- topics.engine.ops.told.Teller -----------------------------------------------------------
+
+    def together(self, topic: Topic, first: int, _ts: int, owners: list[Call]) -> None:
         lead = b'{"topic":"%b","first_seq":' % topic.name.encode()
         spent = self._times.of(topic.name)
         now_s = perf_counter()
-        for seq, call in enumerate(calls, first):
+        for seq, call in enumerate(owners, first):
             told = b"%d" % seq
             waited = b',"throttle_wait_ms":%.3f' % call.parked_ms if call.parked_ms else b""
             took_ms = (now_s - call.began_s) * 1000
-            seqs = b',"seqs":[%b]' % told if call.head.noted else b""
-            body = _TOGETHER % (lead, told, told, seqs, told, took_ms, spent, waited)
+            if call.head.noted:
+                body = _ONE_WITH_SEQS % (lead, told, told, told, told, took_ms, spent, waited)
+            else:
+                body = _ONE % (lead, told, told, told, took_ms, spent, waited)
             call.respond_json(body)
 
-    def _written(self, ticket: Ticket[Appended]) -> None:
-        call, returns_seqs = ticket.context
-        call.respond(self._answer(call, returns_seqs, ticket))
-
-    def _answer(self, call: Call, returns_seqs: bool, ticket: Ticket[Appended]) -> Response:
-        if ticket.error is not None:
-            return response_to(ticket.error)
-        done: Appended = ticket.result
-        first, count = done.first_seq, done.count
-        status = 201 if done.created else 200
+    def alone(self, owner: Call, done: Appended) -> None:
+        call, first, count = owner, done.first_seq, done.count
         spent = self._times.of(done.topic)
         if call.parked_ms:
             spent += b',"throttle_wait_ms":%.3f' % call.parked_ms
         took_ms = (perf_counter() - call.began_s) * 1000
-        seqs = b""
-        if returns_seqs:
-            seqs = _SEQS % consecutive(first, count, b",")
+        seqs = _SEQS % consecutive(first, count, b",") if call.head.noted else b""
         body = _MANY % (
             done.topic.encode(), first, done.last_seq, seqs, done.head_seq, count,
             _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped], took_ms, spent,
         )  # fmt: skip
-        return Response(body, status)
+        call.respond(Response(body, 201 if done.created else 200))
 
 
 def _key_of(header: bytes, chars_max: int) -> str:

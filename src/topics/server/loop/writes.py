@@ -1,0 +1,40 @@
+"""The way in for writes, whatever brought them: a request of HTTP or a message of a WebSocket.
+
+Everything that arrives in one turn of the loop is one group, and single records of one topic are
+one frame of it.
+"""
+
+from __future__ import annotations
+
+from topics.engine.commit.ticket import Owner
+from topics.engine.ops.told import Teller
+from topics.engine.state.write_request import Request
+from topics.server.api.auth import ADMIN, Key
+from topics.server.loop.delivery import Delivery
+from topics.server.loop.driver import Driver
+
+
+class Writes:
+    def __init__(self, driver: Driver, delivery: Delivery) -> None:
+        self._driver = driver
+        self._delivery = delivery
+
+    def check_config(self, key: Key | None, name: str, request: Request) -> None:
+        """Raises Forbidden for the config of a topic that this key may not create so."""
+        if key is None or request.config is None:
+            return
+        if not self._driver.engine.has_topic(name):
+            key.require_scopes(ADMIN)
+            key.require_config(request.config)
+
+    def check_pressure(self, what: str, name: str, request: Request) -> None:
+        """Raises Throttled where there is too much to do, for a write that may be refused."""
+        if self._delivery.pressure.is_refusing and not request.disable_backpressure:
+            self._delivery.refuse(what, name)
+
+    def submit(self, name: str, request: Request, owner: Owner, teller: Teller) -> None:
+        """Stages a write; its owner is told now, or when this turn has been written."""
+        driver = self._driver
+        driver.engine.submit_write(name, request, owner, teller)
+        if not driver.is_flush_due:
+            driver.flush_soon()

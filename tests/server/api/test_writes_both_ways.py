@@ -1,0 +1,100 @@
+"""A write has one answer and leaves one record, whichever way it comes in.
+
+Every shape, good and bad, is sent to three servers: in one read, so that its head is known; in
+pieces, so that it is parsed; and, where it is a good one, as a message of a WebSocket.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.protocol.wire import Answered, Wire
+from tests.support.servers import Inside, inside
+
+SECRETS = ("writer-secret", "reader-secret", "nobody", "")
+KEYS = "writer-secret:rw,reader-secret:r"
+_TIMES = re.compile(rb'"performance":\{[^}]*\}|"\$ts":[0-9]+|"server_total_ms":[0-9.]+')
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[Inside]]:
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(inside(tmp_path / name, TOPICS_API_KEYS=KEYS))
+            for name in ("whole", "pieces")
+        ]
+
+
+def body_of(choice: random.Random) -> bytes:
+    record: dict[str, Any] = {"data": choice.choice((1, "é", {"a": [None]}, "x" * 5000))}
+    write: dict[str, Any] = {"records": [record]}
+    for field, values in {
+        "tag": ("a", "b", 7), "node": ("n1", "n2", None), "meta": ({"k": "v"}, {"k": 1}),
+    }.items():  # fmt: skip
+        if choice.random() < 0.3:
+            record[field] = choice.choice(values)
+    for field, values in {
+        "node": ("n3",), "idempotency_key": ("1", "2", "3", ""), "create": (True, False),
+        "config": ({"cap_records": 100}, {"cap_records": -1}), "unknown": (1,),
+    }.items():  # fmt: skip
+        if choice.random() < (0.02 if field == "unknown" else 0.15):
+            write[field] = choice.choice(values)
+    if choice.random() < 0.1:
+        write["records"].append({"data": 2})
+    body = json.dumps(write).encode()
+    return choice.choice((body, body, body, body, body[:-1], body.replace(b" ", b"\n")))
+
+
+def request_of(choice: random.Random) -> bytes:
+    body = body_of(choice)
+    query = choice.choice(("", "", "?return_seqs=false", "?return_seqs=1", "?return_seqs=x"))
+    lines = ["Host: localhost", f"Content-Length: {len(body)}"]
+    if choice.random() < 0.95:
+        lines.append("Content-Type: application/json")
+    secret = choice.choice(("writer-secret",) * 8 + SECRETS)
+    if secret:
+        lines.append(f"Authorization: Bearer {secret}")
+    if choice.random() < 0.2:
+        lines.append("Idempotency-Key: " + choice.choice(("1", "2", "h", "k" * 300)))
+    choice.shuffle(lines)
+    head = f"POST /v0/topics/{choice.choice('ab')}{query} HTTP/1.1\r\n" + "\r\n".join(lines)
+    return head.encode() + b"\r\n\r\n" + body
+
+
+def comparable(answer: Answered) -> tuple[int, str, bytes]:
+    return answer.status, answer.headers["content-type"], _TIMES.sub(b"", answer.body)
+
+
+def records(served: Inside, topic: str) -> bytes:
+    with served.client("writer-secret") as client:
+        return _TIMES.sub(b"", client.diff(topic, limit=1000, include_tags=True).raw)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_one_read_or_in_pieces(servers: list[Inside], seed: int) -> None:
+    choice = random.Random(seed)
+    whole, pieces = servers
+    with Wire(whole.port) as one, Wire(pieces.port) as other:
+        other.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(250):
+            request = request_of(choice)
+            one.send(request)
+            other.send(request[:9])
+            time.sleep(0.001)
+            other.send(request[9:])
+            assert comparable(one.answer()) == comparable(other.answer()), request
+    for topic in "ab":
+        assert records(whole, topic) == records(pieces, topic)
+    assert len(whole.server.known_heads.forms) > 20
+    for served in servers:
+        assert all(key.inflight == 0 for key in served.config.keys)
