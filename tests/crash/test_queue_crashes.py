@@ -11,6 +11,7 @@ from tests.crash.harness.log_harness import deterministic
 from tests.crash.harness.queue_histories import random_history
 from tests.crash.harness.queue_sweep import QueueSweep
 from tests.crash.harness.queue_workflows import WORKFLOWS
+from tests.support.engines import World
 from topics.testing import CrashPlan
 
 PLANS = {plan.name: plan for plan in CrashPlan.standard()}
@@ -93,3 +94,19 @@ def test_very_many_random_lease_histories_keep_every_promise(
 def _run(seed: int, length: int = 60) -> None:
     with deterministic(seed):
         random_history(seed, length)
+
+
+def test_an_acknowledged_job_that_a_crash_brings_back_takes_the_first_live_seq_back() -> None:
+    """In class disk; it was deleted and is live again, so nothing of it is told as a loss."""
+    world = World()
+    world.engine.put_topic("jobs", {"type": "queue", "durability": "disk"})
+    world.fill("jobs", 2)
+    world.engine.sync()
+    world.engine.claim("jobs", "worker")
+    world.engine.ack("jobs", "worker", [1])
+    assert world.look("jobs").earliest == 2
+    engine = world.restart("crash")
+    look = world.look("jobs")
+    assert (look.earliest, look.evict_floor, look.seqs) == (1, 1, (1, 2))
+    assert engine.diff("jobs").tombstone is None
+    assert engine.claim("jobs", "another").seqs == [1]

@@ -158,21 +158,15 @@ class Sight:
                 state not in HOLES or self._may_be_hole(seq, state),
                 f"{name}: new seq {seq} is {state} ({self.ending})",
             )
-        if not self._came_back(states):
-            was = known.floor, known.evict_floor
-            require(floor >= was[0], f"{name}: earliest_seq fell to {floor}, was {was[0]}")
-            require(
-                evict_floor >= was[1], f"{name}: evict_floor fell to {evict_floor}, was {was[1]}"
-            )
+        self._check_came_back(states)
+        self._check_floors_stay(states, floor, evict_floor)
         self._check_floors(states, floor, evict_floor)
         if self.ending != "live":
             self._check_crash_is_the_end(states)
         known.states, known.floor, known.evict_floor = states, floor, evict_floor
 
-    def _came_back(self, states: list[str]) -> int:
-        """How many are there again that only lost writes had pushed out; never more than those."""
-        if not self.loses:
-            return 0
+    def _check_came_back(self, states: list[str]) -> None:
+        """Of what only lost writes had pushed out never more is there again than those were."""
         pairs = list(zip(self.known.states, states, strict=False))
         back = sum(was == EVICTED and now == LIVE for was, now in pairs)
         lost = sum(was != "crash" and now == "crash" for was, now in pairs)
@@ -181,12 +175,30 @@ class Sight:
             back <= lost or not is_counted,
             f"{self.known.name}: {back} came back for {lost} that were lost",
         )
-        return back
+
+    def _check_floors_stay(self, states: list[str], floor: int, evict_floor: int) -> None:
+        """No floor falls, but to a record that may be there again, by `_may_become`.
+
+        Of these an acknowledged job was deleted: only `earliest_seq` had moved over it.
+        """
+        known, name = self.known, f"{self.known.name} ({'/'.join(sorted(self.classes))})"
+        back = [
+            (seq, was)
+            for seq, (was, now) in enumerate(zip(known.states, states, strict=False), 1)
+            if was != LIVE == now
+        ]
+        least = min([known.floor, *(seq for seq, _ in back)])
+        require(floor >= least, f"{name}: earliest_seq fell to {floor}, was {known.floor}")
+        if all(was == DELETED for _, was in back):
+            was_at = known.evict_floor
+            require(
+                evict_floor >= was_at, f"{name}: evict_floor fell to {evict_floor}, was {was_at}"
+            )
 
     def _may_become(self, seq: int, was: str, now: str) -> bool:
         known = self.known
         if was == EVICTED and now == LIVE and self.loses:
-            # Counted in `_came_back`.
+            # Counted in `_check_came_back`.
             return any(c.discard == "old" for c in self.configs)
         if was == EXPIRED and now == LIVE and self.ending == "crash":
             # The end of the TTL was durable, that it had expired before was not.
