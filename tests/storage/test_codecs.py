@@ -129,6 +129,8 @@ def test_marks_say_what_was_entered_last() -> None:
     begun.enter(1, Mark(1, 2048), 12)
     begun.is_ready = True
     begun.settle()
+    assert not marks.read(disk, "/d").is_ready, "one slot of each pair does not say so yet"
+    begun.settle()
     begun.close()
     known = marks.read(disk, "/d")
     assert (known.generation, known.shards, known.is_ready) == (2, 2, True)

@@ -12,8 +12,8 @@ What must be true on disk:
   the machine it may be that much older than the log, never ahead of it.
 - A log file is entered, and that is synced, before the first group is written to it.
 - Each start replaces MARKS as a whole, before its first log file is made, with what is known of
-  earlier generations. A generation that is not `ready` was never seen by anybody: nothing is
-  demanded of it, and the next start removes it.
+  earlier generations. A generation is `ready` when every slot says so; one that is not was never
+  seen by anybody: nothing is demanded of it, and the next start removes it.
 
 Layout: the head (header sector, table of earlier timelines), two slots of one sector for each
 shard, written in turn, and the head again the other way round. Of each pair one is enough, unless
@@ -191,9 +191,9 @@ def read(fs: Fs, root: str) -> Known:
     for shard in range(known.shards):
         at, key = slots_at + 2 * shard * SECTOR, (known.generation, shard)
         found += _read_slots(raw, at, file_id, key, known)
-    # Readiness is synced into one slot of each pair, then into the other: any slot that is left
-    # knows. Without any, nothing of the generation is given up.
-    known.is_ready = any(slot.is_ready for slot in found) or not found
+    # Readiness is synced into one slot of each pair, then into the other, and only then is anybody
+    # served: a slot that does not say so was left by a start that failed before that.
+    known.is_ready = all(slot.is_ready for slot in found)
     return known
 
 
