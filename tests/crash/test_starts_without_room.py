@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from tests.support.engines import PATH, Ending, World, explained
 from topics.engine.engine import Engine
 from topics.errors import DiskFull, TopicsError
 from topics.settings import KIB
-from topics.storage import columns
+from topics.storage import columns, segment
 from topics.testing import Fault, FaultFs, MonitorFs
-from topics.testing.faultfs import Operation
+from topics.testing.faultfs import Operation, ReadEffect
 
 CLASSES = ("memory", "disk", "ephemeral")
 
@@ -88,21 +89,69 @@ def test_what_a_start_takes_back_for_want_of_room_is_vouched_for_by_nobody() -> 
     assert full.fired
 
 
-@pytest.mark.parametrize("operation", ["open", "create", "listdir", "sync_dir", "unlink", "rename"])
+@pytest.mark.parametrize(
+    "operation",
+    ["open", "create", "listdir", "sync_dir", "unlink", "rename", "pwrite", "allocate"],
+)
 def test_a_start_that_failed_takes_nothing_from_an_orderly_stop(operation: Operation) -> None:
     """Nobody has seen anything of it: the next one finds the stop as it was."""
-    world = World()
+    world = World(wal_shards=2)
     world.engine.put_topic("ephemeral", {"durability": "ephemeral"})
     world.fill("ephemeral", 2)
     world.engine.checkpoint()
     epoch = world.engine.state("ephemeral").epoch
     world.end("clean")
+    stopped = world.disk
     for nth in range(1, 30):
+        world.disk = stopped.clone()
         fs = FaultFs(world.disk, Fault(operation, nth=nth, errno=errno.EMFILE))
         with contextlib.suppress(TopicsError):
-            Engine.open(PATH, clock=world.clock, fs=fs, settings=world.settings).close()
+            started = Engine.open(PATH, clock=world.clock, fs=fs, settings=world.settings)
+            fs.fault = None
+            started.close()
         with world.open() as engine:
             assert engine.state("ephemeral").epoch == epoch
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+@pytest.mark.parametrize("kind", ["memory", "descriptors", "one read", "one flip"])
+def test_a_start_counts_what_a_cap_evicted_or_has_failed(
+    kind: str, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It guesses only where the disk can not read: what was seen within the cap stays there."""
+    world = World()
+    for size in (900, 10, 900, 10, 10, 10):
+        world.engine.append("t", [{"data": "x" * size}])
+    world.engine.checkpoint()
+    world.engine.put_topic("t", {"cap_bytes": 300})
+    before = world.look("t")
+    assert before.seqs == (4, 5, 6)
+    world.end("kill")
+    fs = FaultFs(world.disk)
+    if kind == "memory":
+        read, left = segment.read_block, [MemoryError("planned"), *[None] * (nth - 1)]
+        monkeypatch.setattr(segment, "read_block", lambda *given: _or_fails(left, read, *given))
+    elif kind == "descriptors":
+        fs.fault = Fault("open", nth=nth, errno=errno.EMFILE, path_contains=".seg")
+    else:
+        effect: ReadEffect = "bit-flip" if kind == "one flip" else "error"
+        fs.fault = Fault("pread", nth=nth, path_contains=".seg", read_effect=effect)
+    with contextlib.suppress(MemoryError, TopicsError):
+        world.engine = Engine.open(PATH, clock=world.clock, fs=fs, settings=world.settings)
+        monkeypatch.undo()
+        fs.fault = None
+        assert world.look("t") == before
+        world.end("kill")
+    monkeypatch.undo()
+    world.engine = world.open()
+    assert world.look("t") == before
+
+
+def _or_fails(left: list[MemoryError | None], call: Callable[..., Any], *given: Any) -> Any:
+    failure = left.pop() if left else None
+    if failure is not None:
+        raise failure
+    return call(*given)
 
 
 def test_a_start_that_fails_at_its_very_end_lets_go_of_everything(
@@ -112,14 +161,8 @@ def test_a_start_that_fails_at_its_very_end_lets_go_of_everything(
     world = World()
     world.engine.append("m", [{"data": 1, "tag": "x"}], config={"durability": "memory"})
     world.end("clean")
-    decode, failures = columns.decode, [MemoryError("planned")]
-
-    def fails(*given: Any, **named: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return decode(*given, **named)
-
-    monkeypatch.setattr(columns, "decode", fails)
+    decode, left = columns.decode, [MemoryError("planned")]
+    monkeypatch.setattr(columns, "decode", lambda *given: _or_fails(left, decode, *given))
     with pytest.raises(MemoryError):
         world.open()
     world.engine = world.open()

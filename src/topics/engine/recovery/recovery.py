@@ -320,6 +320,7 @@ class Recovery:
         committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))
         committer.sync()
         committer.is_starting = False
+        self.core.segments.started()
         self.core.log.marks.is_ready = True
         # One slot after the other: whichever is damaged later, the other one says so too.
         for _ in range(2):

@@ -13,7 +13,7 @@ from collections import OrderedDict
 import numpy as np
 
 from topics.engine.state.block import Block, Segment
-from topics.errors import CorruptData, StoreUnreachable, TopicsError, Unreadable
+from topics.errors import CorruptData, Overloaded, StoreUnreachable, TopicsError, Unreadable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
@@ -60,6 +60,8 @@ class Segments:
         self.store = store
         # Whether the bytes of every live record could be counted; else some of them are estimates.
         self.is_exact = True
+        # Until then replay counts what was counted before, and has to come to the same.
+        self._is_started = False
         self.live: dict[int, Segment] = {}
         self.garbage: list[int] = []
         self._cache_bytes_max = cache_bytes_max
@@ -97,14 +99,30 @@ class Segments:
     def spans(self, block: Block) -> Spans:
         """Sizes and times of the records of a block that has bytes, in whatever tier they are.
 
-        For counting, which goes on whatever happens: of a block that can not be read they are
-        estimates, and `is_exact` says so from then on.
+        For counting, which goes on whatever happens: of a block that the disk can not read, asked
+        twice, they are estimates, and `is_exact` says so from then on. A start that lacks memory or
+        descriptors fails, so that the next one can count.
         """
         try:
+            return self._spans_again(block)
+        except (MemoryError, Overloaded):
+            if not self._is_started:
+                raise
+        except TopicsError:
+            pass
+        self.is_exact = False
+        return estimated(block)
+
+    def _spans_again(self, block: Block) -> Spans:
+        """What was read wrongly once is no damage."""
+        try:
             return self.exact_spans(block)
-        except (TopicsError, MemoryError):
-            self.is_exact = False
-            return estimated(block)
+        except (CorruptData, Unreadable):
+            return self.exact_spans(block)
+
+    def started(self) -> None:
+        """The log was replayed; what is counted from now on nobody has counted before."""
+        self._is_started = True
 
     def exact_spans(self, block: Block) -> Spans:
         """Like `spans`, but raises when they can not be read. They are kept beside the log."""
