@@ -21,8 +21,8 @@ from tests.crash.harness.histories.draws import Mood, mood_of
 from tests.crash.harness.histories.ends import finish
 from tests.crash.harness.histories.world import World
 from tests.crash.harness.log_harness import deterministic
-from topics.engine.ops import ceilings
 from topics.engine.routing import planning
+from topics.engine.state import ceiling
 from topics.testing import OrderViolation
 from topics.testing.modelcheck import Violation
 
@@ -43,13 +43,13 @@ def steps_of(seed: int, mood: Mood) -> list[tuple[str, int]]:
 def small_bounds(mood: Mood) -> Iterator[None]:
     """Pieces of routers and ceilings are small enough for a short history to go beyond them."""
     bounds = mood.bounds
-    before = planning.RECORDS_MAX, ceilings.ALLOWANCE_MIN, ceilings.BUSY_S
+    before = planning.RECORDS_MAX, ceiling.ALLOWANCE_MIN, ceiling.BUSY_S
     planning.RECORDS_MAX = bounds["RECORDS_MAX"]
-    ceilings.ALLOWANCE_MIN, ceilings.BUSY_S = bounds["ALLOWANCE_MIN"], bounds["BUSY_S"]
+    ceiling.ALLOWANCE_MIN, ceiling.BUSY_S = bounds["ALLOWANCE_MIN"], bounds["BUSY_S"]
     try:
         yield
     finally:
-        planning.RECORDS_MAX, ceilings.ALLOWANCE_MIN, ceilings.BUSY_S = before
+        planning.RECORDS_MAX, ceiling.ALLOWANCE_MIN, ceiling.BUSY_S = before
 
 
 def run(seed: int, steps: Steps | None = None) -> World:
