@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from topics.clock import Clock, SystemClock
 from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
 from topics.engine.serving import LogTimes
+from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
 from topics.server.api.call import Call
 from topics.server.config import Config
@@ -126,6 +128,29 @@ class Services:
         ticket.callback = lambda ticket: call.respond(ended(ticket, log))
         self.driver.flush_soon()
         return PENDING
+
+    def reading(self, call: Call, read: Callable[[], Answer]) -> Answer:
+        """Answers with `read`, repeated until the cold store has given all that it misses."""
+        try:
+            return read()
+        except ColdMiss as miss:
+            return self.fetch(call, miss, read)
+
+    def fetch(self, call: Call, miss: ColdMiss, read: Callable[[], Answer]) -> Answer:
+        """As `reading`, for a read that has missed something; given up when its client goes."""
+        if call.on_abandoned is None:
+            # Whoever wants to know of it is told: see Exchange.eof_received.
+            call.on_abandoned = call.settle
+        self.driver.fetch(miss, partial(self._fetched, call, read))
+        return PENDING
+
+    def _fetched(self, call: Call, read: Callable[[], Answer], error: BaseException | None) -> None:
+        if call.is_gone:
+            return
+        if error is not None:
+            call.fail(error)
+        else:
+            self.go_on(call, partial(self.reading, call, read))
 
     def failed(self, error: Poisoned) -> OutcomeUnknown:
         """Ends the server, which can not write any more; what its callers are told of it."""

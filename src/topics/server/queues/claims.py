@@ -1,18 +1,14 @@
-"""A claim whose answer comes later: it waits for jobs, for a window, for the disk or a store."""
+"""One claim: answered with the jobs that are ready, or when it has waited long enough for some."""
 
 from __future__ import annotations
 
 import asyncio
 from time import perf_counter
 
-from topics.engine.queues.claims import check_node
 from topics.engine.queues.handle import QueueHandle
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
 from topics.errors import TopicNotFound
 from topics.server.api.call import Call
-from topics.server.http.errors import response_to
-from topics.server.http.message import Response
-from topics.server.loop.services import Services
 from topics.server.queues.desk import Desk
 from topics.server.queues.desks import Desks
 
@@ -31,19 +27,10 @@ def render(call: Call, name: str, claimed: Claimed) -> bytes:
     if not claimed.seqs:
         return head + tail
     pieces = claimed.pieces.copy()
-    # A comma is behind each of them.
+    # A comma is after each of them.
     pieces[0] = head + pieces[0]
     pieces[-1] = pieces[-1][:-1] + tail
     return b"".join(pieces)
-
-
-def queue_of(services: Services, name: str, node: str) -> QueueHandle:
-    """The queue of this name, for a worker that may wait at its desk.
-
-    Raises what a claim would: InvalidRequest, TopicNotFound or NotAQueue.
-    """
-    check_node(node, services.settings)
-    return services.engine.queue_handle(name)
 
 
 def leases_of(claimed: Claimed) -> list[tuple[int, str]]:
@@ -54,78 +41,71 @@ def leases_of(claimed: Claimed) -> list[tuple[int, str]]:
 class Claim:
     """Ends once: answered, failed, or given up with its client.
 
-    Jobs that were leased to a client that has gone meanwhile are given back.
+    Most are answered within their turn of the loop. One that is not is held: its client may go
+    meanwhile, and jobs that were leased to it by then are given back.
     """
 
     __slots__ = (
-        "_call",
-        "_claimant",
-        "_desk",
-        "_desks",
-        "_is_done",
-        "_is_over",
-        "_queue",
-        "_services",
-        "_timer",
+        "_call", "_desk", "_desks", "_is_done", "_is_over", "_queue", "_timer", "_wait_ms",
+        "asked", "name",
     )  # fmt: skip
 
-    def __init__(
-        self, desks: Desks, call: Call, queue: QueueHandle, claimant: Claimant, wait_ms: int
-    ) -> None:
-        services = desks.services
+    def __init__(self, desks: Desks, call: Call, name: str, asked: Claimant, wait_ms: int) -> None:
+        self.name = name
+        self.asked = asked
         self._desks = desks
-        self._services = services
         self._call = call
-        self._queue = queue
-        self._claimant = claimant
-        self._desk: Desk | None = None
-        self._is_done = False
+        self._wait_ms = wait_ms
         # No more waiting: the next pass has the answer, jobs or not.
-        self._is_over = not wait_ms or services.is_draining
+        self._is_over = not wait_ms
+        self._is_done = False
+        # Which instance of the topic it is for, once it is held.
+        self._queue: QueueHandle | None = None
+        self._desk: Desk | None = None
         self._timer: asyncio.TimerHandle | None = None
-        if not self._is_over:
-            self._timer = services.loop.call_later(min(wait_ms, WAIT_MS_MAX) / 1000, self._end)
-        call.when_abandoned(self._abandon)
+
+    def hold(self) -> QueueHandle:
+        """The answer comes later: from here on its client may go, and its time may end."""
+        queue = self._queue
+        if queue is None:
+            services = self._desks.services
+            queue = self._queue = services.engine.queue_handle(self.name)
+            if not self.must_be_answered:
+                wait_s = min(self._wait_ms, WAIT_MS_MAX) / 1000
+                self._timer = services.loop.call_later(wait_s, self._end)
+            self._call.when_abandoned(self._abandon)
+        return queue
 
     def wait(self) -> Desk:
-        """Joins the line of its queue."""
-        self._desk = desk = self._desks.of(self._queue)
+        """Joins the line of its queue. Raises what a claim does where there is no such queue."""
+        self._desk = desk = self._desks.of(self.hold())
         desk.enter(self)
         return desk
 
-    def claimed(self, claimed: Claimed) -> None:
-        """The end of a pass that the desk knows nothing of."""
-        desk = self._desks.by_name.get(self._queue.name)
-        if desk is not None:
-            desk.note_claimed(claimed.seqs)
-        self.take(claimed)
-        if self._desk is not None:
-            # Jobs may have come while the pass was on its way to the disk.
-            self._desk.kick()
-
-    # -- topics.server.queues.desk.Member --------------------------------------------------------
+    # -- topics.server.queues.passes.Member ------------------------------------------------------
 
     @property
     def must_be_answered(self) -> bool:
-        return self._is_over or self._services.is_draining
+        return self._is_over or self._desks.services.is_draining
 
     def claimant(self) -> Claimant | None:
-        return None if self._is_done else self._claimant
+        return None if self._is_done else self.asked
 
     def take(self, claimed: Claimed) -> None:
         if self._is_done:
-            self._desks.release(self._queue.name, leases_of(claimed))
+            self._desks.release(self.name, leases_of(claimed))
         elif claimed.seqs or self.must_be_answered:
-            self._finish(Response(render(self._call, self._queue.name, claimed)))
-        elif self._queue.is_dropped:
-            name = self._queue.name
+            self._finish(claimed)
+        elif self._queue is not None and self._queue.is_dropped:
+            name = self.name
             self.fail(TopicNotFound(f'topic "{name}" was deleted meanwhile', topic=name))
         else:
             self.wait()
 
     def fail(self, error: BaseException) -> None:
         if not self._is_done:
-            self._finish(response_to(error))
+            self._forget()
+            self._call.fail(error)
 
     def is_held_back(self, _retry_after_ms: int) -> bool:
         return False
@@ -139,23 +119,24 @@ class Claim:
         if desk is None or self not in desk.line or desk.is_gathering:
             # It is part of a pass, or soon will be.
             return
-        state = self._services.engine.queue_state(self._queue.name)
+        state = self._desks.services.engine.queue_state(self.name)
         desk.leave(self)
-        nothing = Claimed([], [], 0, 0, state.ready, state.in_flight)
-        self._finish(Response(render(self._call, self._queue.name, nothing)))
+        self._finish(Claimed([], [], 0, 0, state.ready, state.in_flight))
 
-    def _finish(self, response: Response) -> None:
+    def _finish(self, claimed: Claimed) -> None:
+        self._forget()
+        self._call.respond_json(render(self._call, self.name, claimed))
+
+    def _forget(self) -> None:
+        """Nothing more is waited for."""
         self._is_done = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._call.settle()
-        self._call.respond(response)
+        if self._queue is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._call.settle()
 
     def _abandon(self) -> None:
-        self._is_done = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._forget()
         if self._desk is not None:
             self._desk.leave(self)

@@ -15,13 +15,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
-from topics.engine.commit.ticket import Ticket
 from topics.engine.queues.handle import QueueHandle
-from topics.engine.state.queue_values import Claimant, Claimed
 from topics.engine.state.segments import ColdMiss
-from topics.errors import Poisoned, Throttled, TopicNotFound, TopicsError
-from topics.server.http.errors import LOG
+from topics.errors import Throttled, TopicNotFound
 from topics.server.loop.services import Services
+from topics.server.queues.passes import Cohort, Member, Pass
 from topics.types import TopicConfig
 
 # How soon a pass is tried again that failed or that pressure held back.
@@ -30,31 +28,6 @@ RETRY_S = 0.5
 DELETED_GRACE_S = 1.0
 # An expired lease is looked for this much after its time.
 LATE_S = 0.001
-
-
-class Member(Protocol):
-    """Somebody in the line."""
-
-    @property
-    def must_be_answered(self) -> bool:
-        """Whether the next pass ends its wait, with jobs or without."""
-        ...
-
-    def claimant(self) -> Claimant | None:
-        """What it asks for now; None for one that asks for nothing any more."""
-        ...
-
-    def take(self, claimed: Claimed) -> None:
-        """What a pass had for it. It has left the line, and may enter it again."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """The pass failed; nothing was leased. As `take`."""
-        ...
-
-    def is_held_back(self, retry_after_ms: int) -> bool:
-        """Whether pressure keeps it waiting; it is told so."""
-        ...
 
 
 class Stream(Member, Protocol):
@@ -75,9 +48,6 @@ class Stream(Member, Protocol):
     def end_dropped(self, config: TopicConfig | None) -> None:
         """The topic was deleted; `config` is that of what has its name now."""
         ...
-
-
-Cohort = list[tuple[Member, Claimant]]
 
 
 class Desk:
@@ -212,50 +182,29 @@ class Desk:
         return 0
 
     def _serve(self, cohort: Cohort) -> None:
-        driver = self._services.driver
         try:
-            ticket = driver.engine.submit_claims(
-                self.queue.name, [claimant for _, claimant in cohort]
-            )
+            leasing = Pass(self._services, self.queue.name, cohort)
         except ColdMiss as miss:
             self.fetch(miss)
             return
-        except Exception as error:
-            self._fail(cohort, error)
-            return
-        for member, _ in cohort:
+        for member in leasing.members:
             del self.line[member]
-        if ticket.done:
-            self._hand_out(cohort, ticket)
+        if leasing.is_done:
+            self._tell(leasing)
             return
-        self._served.update(member for member, _ in cohort)
-        ticket.callback = partial(self._logged, cohort)
-        driver.flush_soon()
+        self._served.update(leasing.members)
+        leasing.when_done(partial(self._logged, leasing))
 
-    def _logged(self, cohort: Cohort, ticket: Ticket[list[Claimed]]) -> None:
-        self._served.difference_update(member for member, _ in cohort)
-        self._hand_out(cohort, ticket)
+    def _logged(self, leasing: Pass) -> None:
+        self._served.difference_update(leasing.members)
+        self._tell(leasing)
         # Meanwhile jobs may have come, and room for them.
         self.kick()
         self._close_if_idle()
 
-    def _hand_out(self, cohort: Cohort, ticket: Ticket[list[Claimed]]) -> None:
-        if ticket.error is not None:
-            self._fail(cohort, ticket.error)
-            return
-        for (member, _), claimed in zip(cohort, ticket.result, strict=True):
-            self.note_claimed(claimed.seqs)
-            member.take(claimed)
-
-    def _fail(self, cohort: Cohort, error: BaseException) -> None:
-        if isinstance(error, Poisoned):
-            error = self._services.failed(error)
-        elif not isinstance(error, TopicsError):
-            LOG.error("jobs of %s can not be handed out", self.queue.name, exc_info=error)
-        for member, _ in cohort:
-            self.line.pop(member, None)
-            member.fail(error)
-        self._retry_later()
+    def _tell(self, leasing: Pass) -> None:
+        if not leasing.tell(self.note_claimed):
+            self._retry_later()
 
     def fetch(self, miss: ColdMiss) -> None:
         """Goes on with the whole line when the cold store has answered."""
@@ -268,8 +217,11 @@ class Desk:
         if error is None:
             self._pass()
             return
-        claimants = [(member, member.claimant()) for member in self.line]
-        self._fail([(member, each) for member, each in claimants if each is not None], error)
+        for member in list(self.line):
+            if member.claimant() is not None:
+                del self.line[member]
+                member.fail(error)
+        self._retry_later()
         self._close_if_idle()
 
     def _retry_later(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from topics.engine.commit.ticket import Ticket
 from topics.engine.queues.claims import check_node, claimant_of
 from topics.engine.queues.leases import Named, check_lease_ids
-from topics.engine.state.queue_values import Claimant, Extended, Nacked
+from topics.engine.state.queue_values import Extended, Nacked
 from topics.engine.state.topic import Topic
 from topics.errors import BatchTooLarge
 from topics.server.api.auth import READ, WRITE
@@ -27,7 +27,7 @@ from topics.server.http.errors import BadRequest, response_to
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.log_times import NOTHING, LogTimes
 from topics.server.loop.services import Services
-from topics.server.queues.claims import Claim, queue_of
+from topics.server.queues.claims import Claim
 from topics.server.queues.desks import Desks
 from topics.server.queues.shapes import (
     AckAnswer,
@@ -107,22 +107,21 @@ class QueueRoutes:
         if wanted > U64_MAX or wait_ms > U64_MAX or (lease_ms or 0) > U64_MAX:
             raise _out_of_range()
         services = self._services
-        claimant = claimant_of(body.node, wanted, lease_ms, services.settings)
+        asked = claimant_of(body.node, wanted, lease_ms, services.settings)
+        claim = Claim(self._desks, call, name, asked, wait_ms)
         if self._pressure.is_parking:
             if self._pressure.is_refusing:
                 services.delivery.refuse("claim", name)
-            resume = partial(self._claim, call, name, claimant, wait_ms)
+            resume = partial(self._claim, claim)
             return services.parking.park(call, name, "claim", resume, may_refuse=True)
-        return self._claim(call, name, claimant, wait_ms)
+        return self._claim(claim)
 
-    def _claim(self, call: Call, name: str, claimant: Claimant, wait_ms: int) -> Answer:
-        services = self._services
-        config = self._driver.engine.config_of(name)
-        if config is not None and config.claim_jitter_ms and not services.is_draining:
-            queue = queue_of(services, name, claimant.node)
-            Claim(self._desks, call, queue, claimant, wait_ms).wait().kick()
+    def _claim(self, claim: Claim) -> Answer:
+        config = self._driver.engine.config_of(claim.name)
+        if config is not None and config.claim_jitter_ms and not self._services.is_draining:
+            claim.wait().kick()
         else:
-            self._turn.add(name, (call, claimant, wait_ms))
+            self._turn.add(claim)
         return PENDING
 
     # -- ack, nack, extend -----------------------------------------------------------------------

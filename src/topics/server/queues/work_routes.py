@@ -16,7 +16,6 @@ from topics.server.http.errors import BadRequest
 from topics.server.http.event_stream import EventStream
 from topics.server.http.message import PENDING, Answer
 from topics.server.loop.services import Services
-from topics.server.queues.claims import queue_of
 from topics.server.queues.desks import Desks
 from topics.server.queues.work_stream import WorkStream
 
@@ -53,7 +52,8 @@ class WorkRoutes:
         node, wanted, lease_ms = query.text("node"), query.number("max"), query.number("lease_ms")
         if not node:
             raise BadRequest("work needs the name of its worker: ?node=", parameter="node")
-        queue = queue_of(services, name, node)
+        asked = claimant_of(node, 1 if wanted is None else wanted, lease_ms, services.settings)
+        queue = services.engine.queue_handle(name)
         check_accept(call)
         if call.method == "HEAD":
             EventStream(call)
@@ -62,6 +62,5 @@ class WorkRoutes:
         if delivery.pressure.is_refusing:
             delivery.refuse("work", name)
         delivery.enter(call.key)
-        asked = claimant_of(node, 1 if wanted is None else wanted, lease_ms, services.settings)
         WorkStream(self._desks, queue, EventStream(call), call.key, asked).begin()
         return PENDING

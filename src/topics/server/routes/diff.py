@@ -12,6 +12,7 @@ from time import perf_counter
 
 import msgspec
 
+from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
@@ -65,18 +66,22 @@ class ReadRoutes:
 
     def _read(self, call: Call, name: str, body: DiffBody, epoch: int | None) -> Answer:
         try:
-            page = self._driver.engine.diff_now(
-                name, from_seq=body.from_seq, limit=body.limit,
-                node=() if body.node is None else body.node, include_tags=body.include_tags,
-                include_meta=body.include_meta, epoch=epoch, bytes_max=body.max_batch_bytes,
-            )  # fmt: skip
+            page = read_page(self._driver.engine, name, body, body.from_seq, epoch)
         except ColdMiss as miss:
-            Reading(self._services, call, name, body, epoch).fetch(miss)
-            return PENDING
+            reading = Reading(self._services, call, name, body, epoch)
+            return self._services.fetch(call, miss, reading.look)
         if page.count or not body.wait_ms or page.tombstone is not None:
             return render(call, page)
-        Reading(self._services, call, name, body, epoch).look_at(page)
-        return PENDING
+        return Reading(self._services, call, name, body, epoch).look_at(page)
+
+
+def read_page(engine: Engine, name: str, body: DiffBody, from_seq: int, epoch: int | None) -> Page:
+    """One page of what a reader asked for. Raises ColdMiss."""
+    return engine.diff_now(
+        name, from_seq=from_seq, limit=body.limit, node=() if body.node is None else body.node,
+        include_tags=body.include_tags, include_meta=body.include_meta, epoch=epoch,
+        bytes_max=body.max_batch_bytes,
+    )  # fmt: skip
 
 
 def render(call: Call, page: Page) -> Response:
@@ -99,18 +104,10 @@ def render(call: Call, page: Page) -> Response:
 
 
 class Reading:
-    """A read that takes longer than its call. Ends once: answered, or given up with its client."""
+    """A read that takes longer than its call: it waits for records, or for the cold store."""
 
     __slots__ = (
-        "_body",
-        "_call",
-        "_epoch",
-        "_from_seq",
-        "_is_done",
-        "_is_fetching",
-        "_is_over",
-        "_name",
-        "_services",
+        "_body", "_call", "_epoch", "_from_seq", "_is_over", "_name", "_services", "_stop_s",
         "_timer",
     )  # fmt: skip
 
@@ -127,83 +124,53 @@ class Reading:
         self._epoch = epoch
         self._from_seq = body.from_seq
         # No more waiting: the next page is the answer, whatever is on it.
-        self._is_over = not body.wait_ms or services.is_draining
-        self._is_fetching = False
-        self._is_done = False
+        self._is_over = not body.wait_ms
+        self._stop_s = services.loop.time() + min(body.wait_ms, WAIT_MS_MAX) / 1000
+        # Runs only while it waits for records.
         self._timer: asyncio.TimerHandle | None = None
-        if not self._is_over:
-            wait_s = min(body.wait_ms, WAIT_MS_MAX) / 1000
-            self._timer = services.loop.call_later(wait_s, self.end)
-        call.on_abandoned = self._cancel
 
-    def fetch(self, miss: ColdMiss) -> None:
-        """Goes on when the cold store has answered."""
-        self._is_fetching = True
-        self._services.driver.fetch(miss, self._fetched)
+    def look(self) -> Answer:
+        """Reads from where it stands, and answers or waits. Raises ColdMiss."""
+        return self.look_at(self._read())
 
-    def look_at(self, page: Page) -> None:
+    def look_at(self, page: Page) -> Answer:
         """Answers with the page, or waits for a better one."""
+        services = self._services
+        is_over = self._is_over or services.is_draining or services.loop.time() >= self._stop_s
         for _ in range(OWN_PAGES_MAX):
-            if page.count or page.tombstone is not None or page.caught_up or self._is_over:
+            if page.count or page.tombstone is not None or page.caught_up or is_over:
                 break
             # Only records of the reader's own: they are passed over, as in any read.
             self._from_seq = page.next_from_seq
-            found = self._read()
-            if found is None:
-                return
-            page = found
-        if page.count or page.tombstone is not None or self._is_over or not page.caught_up:
-            self._cancel()
-            self._call.respond(render(self._call, page))
-            return
+            page = self._read()
+        if page.count or page.tombstone is not None or is_over or not page.caught_up:
+            return render(self._call, page)
         self._from_seq = page.next_from_seq
         # From here on another instance of the topic is news.
         self._epoch = page.epoch
-        self._services.waiters.add(self._name, self)
+        services.waiters.add(self._name, self)
+        self._timer = services.loop.call_at(self._stop_s, self.end)
+        self._call.on_abandoned = self._leave
+        return PENDING
+
+    def _read(self) -> Page:
+        engine = self._services.engine
+        return read_page(engine, self._name, self._body, self._from_seq, self._epoch)
+
+    # -- topics.server.loop.longpoll.Waiter ------------------------------------------------------
 
     def wake(self) -> None:
         """Reads again."""
-        if self._is_done or self._is_fetching:
-            return
-        page = self._read()
-        if page is not None:
-            self.look_at(page)
+        self._leave()
+        self._services.go_on(self._call, partial(self._services.reading, self._call, self.look))
 
     def end(self) -> None:
         """The time is over: answers with what is there now."""
-        self._services.waiters.discard(self._name, self)
         self._is_over = True
         self.wake()
 
-    def _read(self) -> Page | None:
-        """A page from where this read stands; None when it has to be fetched or has failed."""
-        body = self._body
-        try:
-            return self._services.engine.diff_now(
-                self._name, from_seq=self._from_seq, limit=body.limit,
-                node=() if body.node is None else body.node, include_tags=body.include_tags,
-                include_meta=body.include_meta, epoch=self._epoch, bytes_max=body.max_batch_bytes,
-            )  # fmt: skip
-        except ColdMiss as miss:
-            self.fetch(miss)
-        except Exception as error:
-            self._cancel()
-            self._call.fail(error)
-        return None
-
-    def _fetched(self, error: BaseException | None) -> None:
-        self._is_fetching = False
-        if self._is_done:
-            return
-        if error is not None:
-            self._cancel()
-            self._call.fail(error)
-            return
-        self.wake()
-
-    def _cancel(self) -> None:
-        """Nothing more is waited for."""
-        self._is_done = True
+    def _leave(self) -> None:
+        """Waits no longer."""
         self._services.waiters.discard(self._name, self)
         if self._timer is not None:
             self._timer.cancel()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from time import perf_counter
 
 import msgspec
 
 from topics.engine.reading.ranges import RangePage
-from topics.engine.state.segments import ColdMiss
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode, parse_epoch
@@ -70,7 +68,7 @@ class RangeRoutes:
             )  # fmt: skip
             return self._encode(call, page) if is_arrow else render(call, page)
 
-        return Fetching(self._services, call, read).start()
+        return self._services.reading(call, read)
 
     def _encode(self, call: Call, page: RangePage) -> Answer:
         """Arrow is made in a thread: it costs as much as parsing every record."""
@@ -110,41 +108,3 @@ def render(call: Call, page: RangePage) -> Response:
             (perf_counter() - call.began_s) * 1000, page.records_scanned,
         )
     )  # fmt: skip
-
-
-class Fetching:
-    """A read that is repeated until the cold store has given all of it, or its client has gone."""
-
-    __slots__ = ("_call", "_is_gone", "_read", "_services")
-
-    def __init__(self, services: Services, call: Call, read: Callable[[], Answer]) -> None:
-        self._services = services
-        self._call = call
-        self._read = read
-        self._is_gone = False
-
-    def start(self) -> Answer:
-        try:
-            return self._read()
-        except ColdMiss as miss:
-            self._call.on_abandoned = self._abandon
-            self._services.driver.fetch(miss, self._fetched)
-            return PENDING
-
-    def _fetched(self, error: BaseException | None) -> None:
-        if self._is_gone:
-            return
-        try:
-            if error is not None:
-                raise error
-            answer = self._read()
-        except ColdMiss as miss:
-            self._services.driver.fetch(miss, self._fetched)
-        except Exception as failed:
-            self._call.fail(failed)
-        else:
-            if isinstance(answer, Response):
-                self._call.respond(answer)
-
-    def _abandon(self) -> None:
-        self._is_gone = True
