@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from tests.support.engines import ENDINGS, Ending, World, explained, seqs, tagged
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
-from topics.errors import InvalidRequest, TopicNotFound
+from topics.errors import InvalidRequest, Overloaded, TopicNotFound
+from topics.testing import Fault, FaultFs
 
 
 @pytest.mark.parametrize(
@@ -367,3 +369,24 @@ def test_what_was_removed_takes_no_room_among_the_records_in_memory(how: str) ->
         world.engine.delete("a", before_seq=21 if how == "records" else 11)
     kept = [b for t in world.engine.core.by_id.values() for b in t.blocks if b.columns is not None]
     assert segments.resident_bytes == sum(block.size for block in kept) < full
+
+
+def test_too_many_open_files_put_off_the_tags_that_a_start_left_for_later(world: World) -> None:
+    """Maintenance says so, and enters them when files can be opened again."""
+    for name in ("a", "b"):
+        world.engine.append(name, [{"data": 0, "tag": "x"}])
+    world.engine.checkpoint()
+    world.end("clean")
+    fault = Fault("open", errno=errno.EMFILE, path_contains=".seg")
+    faults = FaultFs(world.disk)
+    engine = world.engine = Engine.open(
+        "/data", clock=world.clock, fs=faults, settings=world.settings
+    )
+    topics = [engine.core.by_name[name] for name in ("a", "b")]
+    assert all(topic.untagged for topic in topics)
+    faults.fault = fault
+    with pytest.raises(Overloaded):
+        engine.maintain()
+    while engine.maintain():
+        pass
+    assert (fault.fired, [topic.untagged for topic in topics]) == (1, [[], []])

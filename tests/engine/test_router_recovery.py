@@ -444,7 +444,7 @@ def test_no_checkpoint_comes_before_what_is_still_brought_back(world: World, fir
     for number in range(3):
         # A checkpoint is due.
         world.clock.advance(100)
-        engine.core.unsealed_records += 1
+        engine.core.unsealed.add(1, 0)
         if first == "checkpoint":
             engine.checkpoint()
         elif first == "maintain":

@@ -101,7 +101,7 @@ def test_a_job_runs_when_it_is_its_turn() -> None:
         assert world.late.pending == before, "it went on without what it waits for"
         seen.append(world.late.step(rng) or "")
     assert {"begin sync 0", "end sync 1", "job 0"} <= set(seen)
-    assert world.engine.core.snapshot_number == 1
+    assert world.engine.core.numbers.snapshot == 1
 
 
 def test_equal_seeds_take_equal_steps() -> None:

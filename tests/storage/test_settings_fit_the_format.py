@@ -181,7 +181,7 @@ def test_a_write_without_a_body_is_held_to_the_size_of_one() -> None:
 def test_topics_are_refused_before_their_numbers_run_out() -> None:
     """An id is never used twice: after four billion there are no more."""
     world = World()
-    world.engine.core.next_topic_id = most(ENTRY["topic"][0].itemsize)
+    world.engine.core.numbers.next_topic_id = most(ENTRY["topic"][0].itemsize)
     world.engine.put_topic("last")
     with pytest.raises(Throttled, match="created"):
         world.engine.put_topic("more")

@@ -208,7 +208,7 @@ class Lifecycle:
 
     def on_durable(self, notify: Callable[[], None]) -> None:
         """`notify` is called from a sync thread whenever `poll` may have something to do."""
-        self.core.notify = notify
+        self.core.on_durable(notify)
 
     def flush(self) -> None:
         """Writes what was submitted; ungated tickets have ended when it returns."""

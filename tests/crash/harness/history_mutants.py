@@ -73,11 +73,12 @@ HISTORY_MUTANTS = (
     ),
     Mutant(
         "log of short lives never sealed", "engine/upkeep/maintenance.py",
-        "            or core.replayed_generations >= GENERATIONS_MAX\n", "",
+        "            or core.unsealed.replayed_generations >= GENERATIONS_MAX\n", "",
         is_quick=False, area="whole",
         also=(
-            ("engine/upkeep/maintenance.py", "(core.unsealed_records > 0 or core.is_untrimmed)",
-             "(core.unsealed_records > 1 << 40)"),
+            ("engine/upkeep/maintenance.py",
+             "(core.unsealed.records > 0 or core.unsealed.is_untrimmed)",
+             "(core.unsealed.records > 1 << 40)"),
         ),
     ),
     Mutant(

@@ -109,8 +109,9 @@ MUTANTS = (
         "        if key and False:\n",
     ),
     Mutant(
-        "epoch given twice", "engine/recovery/recovery.py",
-        "        self.core.next_epoch += 1\n", "",
+        "epoch given twice", "engine/state/numbers.py",
+        "        self.next_epoch += 1\n        return self.next_epoch - 1\n",
+        "        return self.next_epoch\n",
     ),
     Mutant(
         "unsynced end not copied", "engine/recovery/recovery.py",

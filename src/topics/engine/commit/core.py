@@ -13,14 +13,17 @@ from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Leaving
 from topics.engine.commit.log import Log
 from topics.engine.commit.preparing import Preparing
+from topics.engine.commit.ticket import Ticket
 from topics.engine.commit.tiering import Tiering
 from topics.engine.state import retention
 from topics.engine.state.block import Block
 from topics.engine.state.names import Names
+from topics.engine.state.numbers import Numbers
 from topics.engine.state.routers import Routers
 from topics.engine.state.segments import ColdMiss, Segments
 from topics.engine.state.tags import TagIndex
 from topics.engine.state.topic import Topic
+from topics.engine.state.unsealed import Unsealed
 from topics.errors import Poisoned, StorageError, TopicNotFound
 from topics.settings import Settings
 from topics.storage import frames
@@ -29,8 +32,6 @@ from topics.storage.datadir import DataDir
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
 
 TIDY_AT_ONCE_PIECES = 4
-# Frames that belong to no topic are written under this one.
-SYSTEM = Topic(0, "", 0, TopicConfig())
 
 
 class Core:
@@ -45,7 +46,8 @@ class Core:
         self.generation = 0
         # Removes the unfinished files of a checkpoint that is given up.
         self.abandon: Callable[[], None] = nothing
-        self.snapshot_number = 0
+        # How often the log was cut for a checkpoint.
+        self.checkpoints_begun = 0
         # Called from the sync threads when something has become durable.
         self.notify: Callable[[], None] = nothing
         # Called when a topic's head moved or the topic was dropped; may not call the engine.
@@ -55,24 +57,13 @@ class Core:
         self.by_id: dict[int, Topic] = {}
         self.routers = Routers()
         self.leaving = Leaving()
-        self.next_topic_id = 1
-        # Ids from here on were given behind the snapshot that recovery started from.
-        self.first_logged_id = 1
-        self.next_epoch = 1
-        self.next_segment = 1
-        # Of all queues together, and different in every generation.
-        self.next_lease = 0
+        self.numbers = Numbers()
+        # Frames that belong to no topic are written under this one.
+        self.system = Topic(0, "", 0, TopicConfig())
         self.live_bytes = 0
         # Assigned but not published yet.
         self.pending_bytes = 0
-        # Of the log that recovery read: its bytes, and how many starts have left a part of it.
-        self.replayed_bytes = 0
-        self.replayed_generations = 0
-        # Whether there are less than two snapshots, so that nothing of the log could be trimmed.
-        self.is_untrimmed = False
-        # Published since the last checkpoint began, or replayed.
-        self.unsealed_records = 0
-        self.unsealed_bytes = 0
+        self.unsealed = Unsealed()
         self.idempotency_keys = 0
         self.keys_swept_s = 0.0
         # Disk topics with an open ceiling, in the order in which they are looked at.
@@ -84,9 +75,15 @@ class Core:
         self.tidying: deque[Iterator[None]] = deque()
         # Whether a checkpoint is under way; see `sealing`.
         self.is_sealing = False
-        # How often the log was cut for a checkpoint.
-        self.checkpoints_begun = 0
         self.tiering = Tiering(data, clock, settings, segments, self.background)
+
+    def open_log(self, generation: int, log: Log) -> None:
+        """From here on this generation is written."""
+        self.generation, self.log, self.committer = generation, log, Committer(log)
+        self.numbers.begin_generation(generation)
+
+    def on_durable(self, notify: Callable[[], None]) -> None:
+        self.notify = notify
 
     def until_durable(self) -> Iterator[None]:
         """Waits, a step at a time, until all that was written so far is durable."""
@@ -134,8 +131,11 @@ class Core:
         self.by_id[topic.id] = topic
         self.by_name[topic.name] = topic
         self.names.add(topic.name)
-        self.next_topic_id = max(self.next_topic_id, topic.id + 1)
-        self.next_epoch = max(self.next_epoch, topic.epoch + 1)
+        self.numbers.pass_topic_id(topic.id)
+        self.numbers.pass_epoch(topic.epoch)
+
+    def remember_key(self, topic: Topic, digest: bytes, first: int, count: int, ts: int) -> None:
+        self.idempotency_keys += topic.remember(digest, first, count, ts)
 
     def forget_keys(self, topic: Topic) -> None:
         """Idempotency keys go with the records they stood for."""
@@ -209,6 +209,27 @@ class Core:
         yield from self.background.run(lambda: found.extend(self.segments.fetch([block])))
         self.segments.admit(block, found[0])
 
+    # -- checkpoints -------------------------------------------------------------------------
+
+    def cut_log(self) -> list[int]:
+        """Begins a checkpoint: everything before the files with these numbers is to be sealed."""
+        self.checkpoints_begun += 1
+        return self.log.rotate()
+
+    @contextlib.contextmanager
+    def abandoning(self, abandon: Callable[[], None]) -> Iterator[None]:
+        """`abandon` removes the unfinished files of what is done here, if it does not end well.
+
+        What is given up half way is abandoned by who closes the engine.
+        """
+        self.abandon = abandon
+        try:
+            yield
+        except Exception:
+            abandon()
+            raise
+        self.abandon = nothing
+
     @contextlib.contextmanager
     def sealing(self) -> Iterator[None]:
         """From before the log is cut for a checkpoint until no segment moves any more.
@@ -278,19 +299,29 @@ class Core:
 
     def _log_floor(self, topic: Topic, state: int, first: int) -> None:
         """Writes down how far records from `first` on were lost to `state`."""
-        floor = dict(topic.lost).get(state, 0) + 1
-        op = Op(topic, frames.FLOOR, nothing, gated=False, floor=floor, flags=state)
+        op = floor_frame(topic, state)
         overtakes = self.committer.has_staged(topic)
         if (overtakes or topic.gated) and topic.account is not None:
             # The frame stands behind what is on its way and took effect before it: what that would
             # have removed, for another reason, was lost for this one.
-            op.payload = topic.account.runs(first, floor - 1, state).tobytes()
+            op.payload = topic.account.runs(first, op.floor - 1, state).tobytes()
         if overtakes or not self.committer.is_durable(topic):
             self.committer.stage(op)
             return
         # It may be seen at once and nothing else asks for a sync: so this does, and nobody waits.
         op.gated = True
         self.committer.stage_aside(op)
+
+
+def floor_frame(
+    topic: Topic, state: int, payload: bytes = b"", ticket: Ticket[None] | None = None
+) -> Op:
+    """Says how far records were lost to `state`, as of now; `payload` is which of them."""
+    floor = dict(topic.lost).get(state, 0) + 1
+    return Op(
+        topic, frames.FLOOR, nothing, gated=False, ticket=ticket, floor=floor, flags=state,
+        payload=payload,
+    )  # fmt: skip
 
 
 def nothing() -> None:

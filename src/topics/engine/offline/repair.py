@@ -208,16 +208,16 @@ class _Repair:
         """Writes the rebuilt state and lets go of the directory."""
         found, data = self._found, self.data
         core = found.core
-        self._mend_format(core.snapshot_number + 1, done)
+        self._mend_format(core.numbers.snapshot + 1, done)
         data.prepare()
         recovery = Recovery(core, WalStats())
         recovery.replay = found.replay
         recovery.judge(found.lines, found.clean)
         # A topic whose creation is among the lost frames may have been seen.
-        core.next_epoch += EPOCH_JUMP
-        core.next_topic_id += ID_JUMP if done.frames_lost is None else done.frames_lost
+        ids = ID_JUMP if done.frames_lost is None else done.frames_lost
+        core.numbers.skip(epochs=EPOCH_JUMP, topic_ids=ids)
         for name in self._spare:
-            self._move(data.wal, name, core.snapshot_number + 1, done)
+            self._move(data.wal, name, core.numbers.snapshot + 1, done)
         # What is demanded of the old log stays so until the new snapshot makes it idle.
         earlier = {k: v for k, v in self._known.lines.items() if k[0] < self._generation}
         recovery.open_log(self._generation, earlier)
@@ -247,7 +247,7 @@ class _Repair:
 
     def _set_aside(self, core: Core, done: Repaired) -> None:
         """Moves what the new snapshot does not need into broken/."""
-        data, number = self.data, core.snapshot_number
+        data, number = self.data, core.numbers.snapshot
         for name in data.fs.listdir(data.wal):
             parsed = wal.parse_file_name(name)
             if parsed is not None and parsed[0] < core.generation:

@@ -29,7 +29,7 @@ from topics.types import CORRUPTION
 def build(core: Core, base: Base, lines: list[Timeline], newest_snapshot: int) -> Salvage:
     """Folds what is left into `core`, which is empty. Reads only."""
     found = Salvage(core)
-    core.snapshot_number = newest_snapshot
+    core.numbers.pass_snapshot(newest_snapshot)
     number_behind_all(core)
     if base.summary is not None:
         begin_from(core, base.summary, newest_snapshot)
@@ -46,8 +46,8 @@ def build(core: Core, base: Base, lines: list[Timeline], newest_snapshot: int) -
 def _believe(found: Salvage, summary: Snapshot, records: list[TopicRecord]) -> None:
     """Heads, floors and epochs that a newer snapshot has seen never go back."""
     core = found.core
-    core.next_epoch = max(core.next_epoch, summary.next_epoch)
-    core.next_topic_id = max(core.next_topic_id, summary.next_topic_id)
+    core.numbers.pass_epoch(summary.next_epoch - 1)
+    core.numbers.pass_topic_id(summary.next_topic_id - 1)
     for record in records:
         topic = core.by_id.get(record.id)
         if topic is None:

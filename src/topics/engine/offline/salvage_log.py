@@ -58,7 +58,7 @@ class SalvageReplay(Replay):
         if topic_id < self.known_ids or topic_id in self.found.dropped:
             return None
         name, config, version = self.found.name_of(topic_id)
-        topic = Topic(topic_id, name, self.core.next_epoch, config)
+        topic = Topic(topic_id, name, self.core.numbers.next_epoch, config)
         topic.configure(config, version)
         self.core.enter(topic)
         self.found.nameless.add(topic_id)

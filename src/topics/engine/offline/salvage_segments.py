@@ -24,7 +24,7 @@ def number_behind_all(core: Core) -> None:
     for name in core.data.fs.listdir(core.data.segments):
         number = number_of(name)
         if number is not None:
-            core.next_segment = max(core.next_segment, number + 1)
+            core.numbers.pass_segment(number)
 
 
 @dataclass(slots=True)

@@ -54,7 +54,9 @@ class Salvage:
     @property
     def vanished(self) -> list[int]:
         """Ids of topics of which nothing is left: their creation is among the missing frames."""
-        ids = range(self.first_new_id, self.core.next_topic_id) if self.lost_frames != 0 else ()
+        if self.lost_frames == 0:
+            return []
+        ids = range(self.first_new_id, self.core.numbers.next_topic_id)
         return [i for i in ids if i not in self.core.by_id and i not in self.dropped]
 
     def name_of(self, topic_id: int) -> tuple[str, TopicConfig, int]:

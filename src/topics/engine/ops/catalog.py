@@ -76,12 +76,12 @@ def create(
             "TOPICS_MAX_TOPICS",
             limit="max_topics", max=limit,
         )  # fmt: skip
-    if core.next_topic_id > U32_MAX:
+    if core.numbers.next_topic_id > U32_MAX:
         raise Throttled(
             f"{U32_MAX} topics were created in this directory, and their numbers are used up",
             limit="topic_ids", max=U32_MAX,
         )  # fmt: skip
-    topic = Topic(core.next_topic_id, name, core.next_epoch, config)
+    topic = Topic(core.numbers.next_topic_id, name, core.numbers.next_epoch, config)
     core.enter(topic)
     payload = _ENCODER.encode(CreateFrame(name, topic.epoch, config))
     ticket = ticket or Ticket()

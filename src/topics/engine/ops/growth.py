@@ -55,7 +55,8 @@ class Growth(Frame):
 
     def arrive(self) -> None:
         """It is on its way no longer."""
-        arrive(self.core, self.topic, self.size)
+        self.topic.arrive(self.size)
+        self.core.pending_bytes -= self.size
 
     def undo(self) -> None:
         self.arrive()
@@ -119,8 +120,7 @@ def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:
 
 
 def published(core: Core, topic: Topic, count: int, size: int) -> None:
-    core.unsealed_records += count
-    core.unsealed_bytes += size
+    core.unsealed.add(count, size)
     config = topic.config
     if config.cap_records or config.cap_bytes:
         core.evict(topic)

@@ -115,8 +115,8 @@ def _grant(
     for lease_ms, group in groupby(zip(asked, shares, strict=True), _lease_ms):
         together = [(node, share) for (node, _, _), share in group]
         stop = start + sum([share for _, share in together])
-        seqs, first, deadline = picked.seqs[start:stop], core.next_lease, wall_ms + lease_ms
-        core.next_lease += len(seqs)
+        seqs, deadline = picked.seqs[start:stop], wall_ms + lease_ms
+        first = core.numbers.new_leases(len(seqs))
         # A lease holds up to its deadline and has run out behind it.
         queue.grant(together, seqs, first, now_ms + lease_ms + 1)
         pieces = _render(picked.raws[start:stop], tries[start:stop], first, deadline)

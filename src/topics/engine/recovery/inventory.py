@@ -17,7 +17,6 @@ from topics.engine.recovery import rederive
 from topics.engine.state import router_frames
 from topics.engine.state.account import Account
 from topics.engine.state.block import Block, Segment, ghost_block
-from topics.engine.state.idempotency import Keys
 from topics.engine.state.topic import FIRST, Topic
 from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
@@ -92,7 +91,7 @@ def load_snapshot(core: Core) -> tuple[Snapshot | None, Leftovers]:
     """Enters the newest readable snapshot into `core`; None when there never was one."""
     chosen = choose_snapshot(core.data)
     left = leftovers(core.data, chosen)
-    core.next_segment = max(core.next_segment, left.next_segment)
+    core.numbers.pass_segment(left.next_segment - 1)
     enter_snapshot(core, chosen)
     core.segments.garbage.extend(left.outlived)
     _sync_flags(core)
@@ -153,10 +152,10 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
 
 
 def begin_from(core: Core, taken: Snapshot, newest_number: int) -> None:
-    core.snapshot_number = newest_number
-    core.next_topic_id = core.first_logged_id = taken.next_topic_id
-    core.next_epoch = taken.next_epoch
-    core.next_segment = max(core.next_segment, taken.next_segment)
+    core.numbers.begin_from(
+        newest_number, next_topic_id=taken.next_topic_id, next_epoch=taken.next_epoch
+    )
+    core.numbers.pass_segment(taken.next_segment - 1)
     core.routers.next_id = max(core.routers.next_id, taken.next_router_id)
 
 
@@ -229,7 +228,7 @@ def _is_covered(core: Core, name: str) -> bool:
         return False
     topics = [(core.by_id.get(row.topic_id), row) for row in rows]
     return all(
-        row.topic_id < core.next_topic_id if topic is None else row.stop - 1 <= topic.head
+        row.topic_id < core.numbers.next_topic_id if topic is None else row.stop - 1 <= topic.head
         for topic, row in topics
     )
 
@@ -283,13 +282,10 @@ def enter_topic(
     topic.account = Account.load(*record.account) if record.account is not None else None
     # What an ephemeral topic once sealed is gone; should it be promoted, the log has it anew.
     is_resident = record.config.durability == "ephemeral"
-    topic.segments_from = core.next_segment if is_resident else record.segments_from
+    topic.segments_from = core.numbers.next_segment if is_resident else record.segments_from
     cursors.enter(topic, record.cursors, record.cursors_version)
-    if record.keys:
-        topic.keys = Keys()
-        for digest, first, count, ts in record.keys:
-            topic.keys.add(digest, first, count, ts)
-        core.idempotency_keys += len(topic.keys)
+    for digest, first, count, ts in record.keys:
+        core.remember_key(topic, digest, first, count, ts)
     gone = {first: last for first, last, _ in record.ghosts}
     blocks = [
         _block(core, topic, held, row, dead)

@@ -23,8 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from topics.engine.commit.committer import Committer
-from topics.engine.commit.core import SYSTEM, Core, nothing
+from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.commit.log import Log
 from topics.engine.commit.syncing import Syncer, ThreadSyncer
@@ -48,8 +47,6 @@ EPOCH_JUMP = 1 << 20
 # Frames that say what a start decided of one topic, at most: of an ephemeral one a new epoch, a
 # floor and a hole, of others one of these after a machine crash.
 NOTES = {"fsync": 0, "ephemeral": 3}
-# Leases that one generation can give a number to.
-LEASE_BITS = 40
 
 
 @dataclass(slots=True)
@@ -87,7 +84,7 @@ class Recovery:
         yield 0.1
         lines = wal_reader.list_timelines(self.data)
         wanted = wal_reader.wanted(snapshot, lines, known)
-        self.core.replayed_generations = len({line.generation for line, _ in wanted})
+        self.core.unsealed.begin(len({line.generation for line, _ in wanted}))
         self._is_routed = wal_reader.is_routed(self.data, wanted)
         self.replay = Replay(self.core, is_routed=self._is_routed)
         # Only a session that was ready takes snapshots; its own note may be trimmed by now.
@@ -190,15 +187,13 @@ class Recovery:
             self._lost_possible = False
         if self._lost_possible:
             # A topic whose creation was never durable may have been seen: its epoch stays its own.
-            self.core.next_epoch += EPOCH_JUMP
+            self.core.numbers.skip(epochs=EPOCH_JUMP)
 
     # -- the new generation ------------------------------------------------------------------
 
     def open_log(self, generation: int, earlier: dict[marks.Key, Vouch]) -> None:
         """Begins a generation; `earlier` is what is known of those before it."""
         core, settings = self.core, self.core.settings
-        core.generation = generation
-        core.next_lease = generation << LEASE_BITS
         fs = self.data.fs
         begun = marks.begin(
             fs, self.data.root, file_id=new_file_id(), generation=generation,
@@ -220,8 +215,7 @@ class Recovery:
             else Syncer()
         )
         self._opened.callback(syncer.close)
-        core.log = Log(shards, syncer, begun)
-        core.committer = Committer(core.log)
+        core.open_log(generation, Log(shards, syncer, begun))
 
     def _bytes_min(self) -> int:
         """How large the first file of each shard has to be for all that this start writes to it."""
@@ -302,8 +296,7 @@ class Recovery:
         )
 
     def renew_epoch(self, topic: Topic) -> None:
-        topic.renew(self.core.next_epoch)
-        self.core.next_epoch += 1
+        topic.renew(self.core.numbers.new_epoch())
         self.core.committer.stage(Op(topic, frames.EPOCH, nothing, gated=False, first=topic.epoch))
 
     def write_down(self) -> None:
@@ -317,7 +310,7 @@ class Recovery:
     def become_ready(self) -> None:
         """From here on this session counts: a start that fails has not come here."""
         committer = self.core.committer
-        committer.stage(Op(SYSTEM, frames.RECOVERED, nothing, gated=False))
+        committer.stage(Op(self.core.system, frames.RECOVERED, nothing, gated=False))
         committer.sync()
         committer.is_starting = False
         self.core.segments.started()

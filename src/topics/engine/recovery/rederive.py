@@ -265,8 +265,8 @@ def conclude(core: Core) -> None:
     youngest = {frame.name: frame for _, frame in sorted(routers.recovered.items())}
     # A topic that is not there any more, or never was, leaves its id to nobody: the next start
     # would take its routers for another one's.
-    named = [frame.source_id for frame in routers.recovered.values()]
-    core.next_topic_id = max([core.next_topic_id, *(source_id + 1 for source_id in named)])
+    for frame in routers.recovered.values():
+        core.numbers.pass_topic_id(frame.source_id)
     for frame in youngest.values():
         source, dest = core.by_id.get(frame.source_id), core.by_id.get(frame.dest_id)
         if source is None or dest is None or frame.id in routers.ended:

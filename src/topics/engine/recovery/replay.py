@@ -52,7 +52,7 @@ class Replay:
     def __init__(self, core: Core, *, is_routed: bool = False) -> None:
         self.core = core
         # Those of topics that the snapshot has, or that were gone by then.
-        self.known_ids = core.first_logged_id
+        self.known_ids = core.numbers.first_logged_id
         self.deferred: dict[int, deque[Later]] = {}
         self.sources = SourceBytes(core) if is_routed else None
         self.routed: set[int] = set()
@@ -76,8 +76,8 @@ class Replay:
         if not len(table):
             return
         topics, kinds = table["topic"], table["kind"]
-        self.core.replayed_bytes += int(table["cols"].sum(dtype=np.int64))
-        self.core.replayed_bytes += table.nbytes + int(table["size"].sum(dtype=np.int64))
+        size = int(table["cols"].sum(dtype=np.int64)) + int(table["size"].sum(dtype=np.int64))
+        self.core.unsealed.replay(table.nbytes + size)
         self.moves.note(groups)
         edges = np.flatnonzero((topics[1:] != topics[:-1]) | (kinds[1:] != kinds[:-1])) + 1
         bounds = [0, *edges.tolist(), len(table)]
@@ -100,7 +100,7 @@ class Replay:
                 if kind == frames.EPOCH:
                     # Not later: recovery hands out new epochs before the deferred are applied.
                     newest = int(table["first"][first:stop].max())
-                    self.core.next_epoch = max(self.core.next_epoch, newest + 1)
+                    self.core.numbers.pass_epoch(newest)
                 later = self.deferred.setdefault(topic_id, deque())
                 step = 1 if kind == frames.MAP else stop - first
                 for at in range(first, stop, step):
@@ -218,12 +218,12 @@ class Replay:
     def missing(self, topic_id: int) -> Topic | None:
         """A frame of a topic that is not there: None when it is known to be gone."""
         # Dropped later than this frame and before the snapshot that we started from.
-        if topic_id >= max(self.known_ids, self.core.next_topic_id):
+        if topic_id >= max(self.known_ids, self.core.numbers.next_topic_id):
             raise CorruptData(f"frame of a topic that was never created: {topic_id}")
         return None
 
     def create(self, topic_id: int, topic: Topic | None, frame: CreateFrame) -> None:
-        self.core.next_epoch = max(self.core.next_epoch, frame.epoch + 1)
+        self.core.numbers.pass_epoch(frame.epoch)
         if topic is not None or topic_id < self.known_ids or topic_id in self.dropped:
             return
         self.name(Topic(topic_id, frame.name, frame.epoch, frame.config))
@@ -286,7 +286,7 @@ class Replay:
         first, count, ts = int(row["first"]), int(row["count"]), int(row["ts"])
         columns, key = groups.columns(index)
         if key and not int(row["flags"]) & columns_codec.MOVED:
-            self.core.idempotency_keys += topic.remember(key, first, count, ts)
+            self.core.remember_key(topic, key, first, count, ts)
         if first + count - 1 <= topic.head:
             return
         if first <= topic.head:
@@ -325,9 +325,7 @@ class Replay:
 
     def publish(self, topic: Topic, first: int, columns: Columns) -> None:
         load = self.core.segments.spans
-        count = len(columns.ends)
-        self.core.unsealed_records += count
-        self.core.unsealed_bytes += len(columns.payload)
+        self.core.unsealed.add(len(columns.ends), len(columns.payload))
         topic.publish(first, columns, self.core.settings.block_bytes)
         if columns.tags is not None:
             topic.add_tags(columns.tags, first)

@@ -74,7 +74,7 @@ def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
 def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     epoch = int(groups.frames["first"][index])
     topic.renew(epoch)
-    core.next_epoch = max(core.next_epoch, epoch + 1)
+    core.numbers.pass_epoch(epoch)
 
 
 def _cursor(core: Core, topic: Topic, groups: Groups, index: int) -> None:

@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.core import Core
 from topics.engine.ops import lease_frames
 from topics.engine.state.block import Block, Segment, ghost_block
 from topics.engine.state.idempotency import Keys
@@ -95,8 +95,7 @@ def take(core: Core) -> Iterator[None]:
     """Steps 1 to 4: everything so far is in segments and in a durable snapshot."""
     committer = core.committer
     committer.flush()
-    core.checkpoints_begun += 1
-    positions = core.log.rotate()
+    positions = core.cut_log()
     yield from core.until_durable()
     # What stands in front of the cut is trimmed: all of it has to be in what is captured.
     begun = committer.held
@@ -105,17 +104,12 @@ def take(core: Core) -> Iterator[None]:
     topics = list(core.by_id.values())
     named = dict(core.segments.live)
     run = Pass(
-        positions, core.next_topic_id, core.next_epoch,
+        positions, core.numbers.next_topic_id, core.numbers.next_epoch,
         set(core.segments.live), [*core.segments.garbage, *core.tiering.unneeded],
-        SnapshotWriter(core.data.fs, core.data.snapshots, core.snapshot_number + 1),
+        SnapshotWriter(core.data.fs, core.data.snapshots, core.numbers.snapshot + 1),
     )  # fmt: skip
-    core.abandon = run.abandon
-    try:
+    with core.abandoning(run.abandon):
         yield from _take(core, run, topics, named)
-    except Exception:
-        run.abandon()
-        raise
-    core.abandon = nothing
 
 
 def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment]) -> Iterator[None]:
@@ -132,12 +126,12 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
         yield from write_flags(core, segment)
     numbers = sorted(run.segments)
     taken = Snapshot(
-        core.snapshot_number + 1, core.generation, run.positions, run.next_topic_id,
-        run.next_epoch, core.next_segment, numbers, run.garbage, core.routers.next_id,
+        core.numbers.snapshot + 1, core.generation, run.positions, run.next_topic_id,
+        run.next_epoch, core.numbers.next_segment, numbers, run.garbage, core.routers.next_id,
         [named[number].flag_sums for number in numbers],
     )  # fmt: skip
     yield from core.background.run(lambda: run.writer.finish(taken))
-    core.snapshot_number = taken.number
+    core.numbers.pass_snapshot(taken.number)
 
 
 def capture(topic: Topic) -> TopicRecord:
@@ -218,8 +212,7 @@ def _seal_topic(core: Core, run: Pass, topic: Topic, unsealed: list[Unsealed]) -
 
 
 def _writer(core: Core, run: Pass) -> SegmentWriter:
-    number = core.next_segment
-    core.next_segment += 1
+    number = core.numbers.new_segment()
     run.segments.add(number)
     run.unfinished[number] = SegmentWriter(core.data.fs, core.data.segments, number)
     return run.unfinished[number]

@@ -14,12 +14,10 @@ from functools import partial
 
 import numpy as np
 
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core, floor_frame
 from topics.engine.commit.ticket import Ticket
 from topics.engine.state.block import Segment
 from topics.engine.state.topic import Topic
-from topics.storage import frames
 from topics.types import EVICTED, SEQ_BASE
 
 # Runs of evicted seqs in one frame.
@@ -59,16 +57,11 @@ def _log_floors(core: Core, topics: list[Topic]) -> Iterator[None]:
     tickets: list[Ticket[None]] = []
     for topic in topics:
         assert topic.account is not None
-        floor = dict(topic.lost)[EVICTED] + 1
-        runs = topic.account.runs(SEQ_BASE, floor - 1, EVICTED)
+        runs = topic.account.runs(SEQ_BASE, dict(topic.lost)[EVICTED], EVICTED)
         for at in range(0, len(runs), 2 * RUNS_MAX):
             tickets.append(Ticket())
-            committer.stage(
-                Op(
-                    topic, frames.FLOOR, nothing, gated=False, ticket=tickets[-1], floor=floor,
-                    flags=EVICTED, payload=runs[at : at + 2 * RUNS_MAX].tobytes(),
-                )
-            )  # fmt: skip
+            payload = runs[at : at + 2 * RUNS_MAX].tobytes()
+            committer.stage(floor_frame(topic, EVICTED, payload, tickets[-1]))
         yield
     committer.flush()
     yield from core.until_durable()

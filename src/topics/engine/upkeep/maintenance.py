@@ -36,7 +36,7 @@ class Maintenance:
         # Where the log stood at the last tick.
         self._positions: list[Mark] = []
         # What the log had when the last checkpoint began.
-        self._logged_bytes = -core.replayed_bytes
+        self._logged_bytes = -core.unsealed.replayed_bytes
         self._freezer = Freezer()
 
     def due(self) -> bool:
@@ -100,9 +100,14 @@ class Maintenance:
 
     def _index(self, stop_s: float) -> bool:
         """Enters tags that recovery left for later; True when there is more to do at once."""
-        for is_advancing in self._indexing:
-            if not is_advancing or self.core.clock.monotonic_s() >= stop_s:
-                return is_advancing
+        try:
+            for is_advancing in self._indexing:
+                if not is_advancing or self.core.clock.monotonic_s() >= stop_s:
+                    return is_advancing
+        except TopicsError:
+            # Told, and tried again: a generator that has raised would have nothing more to do.
+            self._indexing = self.core.index_all_tags()
+            raise
         return False
 
     def _failed(self, error: OSError) -> TopicsError:
@@ -143,7 +148,7 @@ class Maintenance:
 
     @property
     def is_far_behind(self) -> bool:
-        return self.core.replayed_generations >= GENERATIONS_READY_MAX
+        return self.core.unsealed.replayed_generations >= GENERATIONS_READY_MAX
 
     def catch_up(self) -> Iterator[None]:
         """Takes the checkpoint that one process after the other did not live long enough for."""
@@ -176,7 +181,7 @@ class Maintenance:
 
     def _begin_checkpoint(self) -> None:
         self._checkpoint_s = self.core.clock.monotonic_s()
-        self.core.unsealed_bytes = self.core.unsealed_records = self.core.replayed_generations = 0
+        self.core.unsealed.seal()
         self._logged_bytes = self.core.log.bytes_written_total
         self._running = self._checkpoint_then_relocate()
 
@@ -212,13 +217,13 @@ class Maintenance:
         """
         core, settings = self.core, self.core.settings
         return (
-            core.unsealed_bytes >= settings.seal_bytes
+            core.unsealed.bytes >= settings.seal_bytes
             or self.core.log.bytes_written_total - self._logged_bytes >= 2 * settings.seal_bytes
-            or core.unsealed_records >= settings.seal_records
-            or core.replayed_generations >= GENERATIONS_MAX
+            or core.unsealed.records >= settings.seal_records
+            or core.unsealed.replayed_generations >= GENERATIONS_MAX
             or core.tiering.wants_switch
             or (
-                (core.unsealed_records > 0 or core.is_untrimmed)
+                (core.unsealed.records > 0 or core.unsealed.is_untrimmed)
                 and now_s - self._checkpoint_s >= settings.seal_age_ms / 1000
             )
         )

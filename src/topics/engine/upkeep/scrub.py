@@ -103,8 +103,7 @@ def _is_dirty(core: Core, held: Segment, blocks: list[Owned]) -> bool:
 
 def _rewrite(core: Core, held: Segment, blocks: list[Owned], done: Scrubbed) -> Iterator[None]:
     """Writes the live part of a segment into a new one and lets the topics use that."""
-    number = core.next_segment
-    core.next_segment += 1
+    number = core.numbers.new_segment()
     writer = SegmentWriter(core.data.fs, core.data.segments, number)
     pieces: list[tuple[Topic, Block, Row, bytes]] = []
     try:
@@ -238,7 +237,7 @@ def _delete_unused(core: Core, store: Store, done: Scrubbed) -> None:
     used = {held.number for held in core.segments.live.values() if held.is_cold}
     for name in store.list():
         number = segment.parse_file_name(name)
-        if number is None or number >= core.next_segment:
+        if number is None or number >= core.numbers.next_segment:
             done.left.append(f"cold:{shown(name)}")
         elif number not in used:
             store.delete(name)

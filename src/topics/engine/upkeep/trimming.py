@@ -32,8 +32,7 @@ def trim(core: Core) -> Iterator[None]:
     data = core.data
     found = Found()
     yield from core.background.run(lambda: _look(core, found))
-    core.is_untrimmed = len(found.readable) < 2
-    if core.is_untrimmed:
+    if not core.unsealed.trim(len(found.readable)):
         return
     newest, older = found.readable
     needed = {*older.segments, *newest.segments}

@@ -385,7 +385,7 @@ def cold(world: World, draw: random.Random) -> None:
 
 def spoil(world: World, draw: random.Random) -> None:
     """One snapshot rots. There are two of them, so that costs nothing."""
-    if world.engine.core.snapshot_number <= world.spoilt_at:
+    if world.engine.core.numbers.snapshot <= world.spoilt_at:
         return
     numbers = looks.readable(world)
     if len(numbers) < 2:

@@ -123,7 +123,7 @@ def readable(world: World) -> list[int]:
 
 def two_snapshots(world: World) -> None:
     """Once a start has met a damaged snapshot, the next one taken makes two good ones again."""
-    if world.is_spoil_met and world.engine.core.snapshot_number > world.spoilt_at:
+    if world.is_spoil_met and world.engine.core.numbers.snapshot > world.spoilt_at:
         found = readable(world)
         require(len(found) >= 2, f"of the snapshots only {found} can be read")
 
