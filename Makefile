@@ -67,7 +67,7 @@ test: check  ## check, then every test but the long tier
 	$(PYTEST) -m "not full"
 
 test-full: check  ## the long tier too, for about BUDGET_MIN=60 minutes
-	TOPICS_TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST) -m "full or not full"
+	TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST) -m "full or not full"
 
 bench: setup  ## side-by-side benchmarks, with Redis as the peer
 	@command -v wrk redis-server >/dev/null || $(call apt,wrk redis-server)

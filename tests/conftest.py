@@ -43,7 +43,7 @@ def deadline(request: pytest.FixtureRequest) -> float:
 
     Its part of the minutes of all test processes, by its share among the tests that were asked for.
     """
-    minutes = float(os.environ.get("TOPICS_TEST_BUDGET_MIN", "10"))
+    minutes = float(os.environ.get("TEST_BUDGET_MIN", "10"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     part = share_of(request.node) / request.config.stash[SHARES]
     return time.monotonic() + minutes * 60 * workers * part
