@@ -473,18 +473,18 @@ def test_writes_submitted_behind_a_change_belong_to_the_new_class(
 
 @pytest.mark.parametrize("how", ENDINGS)
 @pytest.mark.parametrize("later", [None, "fsync", "disk"], ids=str)
-@pytest.mark.parametrize("is_copy", [False, True], ids=["written", "copied"])
+@pytest.mark.parametrize("what", ["written", "copied", "lost"])
 def test_a_checkpoint_while_a_topic_becomes_ephemeral(
-    world: World, how: Ending, later: str | None, is_copy: bool, monkeypatch: pytest.MonkeyPatch
+    world: World, how: Ending, later: str | None, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log may begin in the middle of records that it then says nothing more of."""
     engine = world.engine
-    source = "source" if is_copy else "t"
+    source = "t" if what == "written" else "source"
     # While this one is sealed the others are still to be captured.
     engine.append("before", [{"data": 0}])
-    engine.put_topic(source)
+    engine.put_topic(source, {"cap_records": 1} if what == "lost" else None)
     engine.put_topic("t")
-    if is_copy:
+    if what != "written":
         engine.put_router("source->t", {"source": "source", "dest": "t"})
     engine.append(source, [{"data": 1}])
     while engine.forward():
@@ -493,17 +493,36 @@ def test_a_checkpoint_while_a_topic_becomes_ephemeral(
     monkeypatch.setattr(engine.maintenance, "due", lambda: False)
     assert engine.begin_checkpoint()
     engine.maintain(0)
-    engine.append(source, [{"data": 2}])
+    # Of a source with room for one the first of these is gone before it is forwarded.
+    engine.append(source, [{"data": 2}, {"data": 3}])
     while engine.forward():
         pass
     engine.put_topic("t", {"durability": "ephemeral"})
     while engine.maintain(0):
         pass
-    assert world.look("t").seqs == (1, 2)
+    assert world.look("t").seqs == ((1, 3) if what == "lost" else (1, 2, 3))
     if later:
         engine.put_topic("t", {"durability": later})
-        engine.append("t", [{"data": 3}])
+        engine.append("t", [{"data": 4}])
         engine.sync()
     before = world.look("t")
     world.restart(how)
     assert world.look("t").seqs == (before.seqs if later else ())
+
+
+def test_a_ceiling_from_before_an_ephemeral_time_moves_no_head(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot that knows the change may come with a log that begins in front of it."""
+    engine = world.engine
+    # While this one is sealed the other is still to be captured.
+    engine.append("before", [{"data": 0}])
+    engine.put_topic("t", {"durability": "disk"})
+    monkeypatch.setattr(engine.maintenance, "due", lambda: False)
+    assert engine.begin_checkpoint()
+    engine.maintenance.step()
+    world.fill("t", 3)
+    engine.put_topic("t", {"durability": "ephemeral"})
+    engine.maintenance.drain()
+    engine = world.restart("clean")
+    assert engine.state("t").head_seq == 3

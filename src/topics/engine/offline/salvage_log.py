@@ -46,8 +46,7 @@ class SalvageReplay(Replay):
             frames.FLOOR: int(row["floor"]) - 1,
             frames.HOLE: int(row["first"]) - 1,
         }[kind]
-        if last > topic.head:
-            self.goes_on(topic, last + 1)
+        self.goes_on(topic, last + 1)
 
     def skipped(self, topic: Topic, first: int) -> None:
         self.found.skips += 1

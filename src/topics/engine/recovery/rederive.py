@@ -197,7 +197,7 @@ def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: 
     known = fold.core.routers.recovered.get(frame.router_id)
     if known is not None:
         _move(known, frame.place)
-    if frame.packed and first > dest.head + 1 and not fold.goes_on(dest, first):
+    if frame.packed and not fold.goes_on(dest, first):
         return
     for state, low, high in wanted(dest, frame, first):
         if state == LIVE:

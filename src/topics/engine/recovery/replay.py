@@ -14,6 +14,7 @@ import numpy as np
 
 from topics.engine.commit.core import Core
 from topics.engine.ops.catalog import CreateFrame, decode_configure, decode_create
+from topics.engine.ops.resident import replay_hole
 from topics.engine.queues.origins import Moves
 from topics.engine.recovery import rederive
 from topics.engine.recovery.rederive import SourceBytes
@@ -202,6 +203,10 @@ class Replay:
             return
         if kind == frames.DROP:
             self.dropped.add(topic_id)
+        if kind == frames.HOLE:
+            for index in range(first, stop):
+                self._hole(topic, groups, index)
+            return
         handler = HANDLERS.get(kind)
         if handler is None:
             raise CorruptData(f"unknown kind of frame: {kind}")
@@ -270,7 +275,7 @@ class Replay:
         """Frames of consecutive seqs."""
         table = groups.frames[first:stop]
         seq = int(table["first"][0])
-        if seq > topic.head + 1 and not self.goes_on(topic, seq):
+        if not self.goes_on(topic, seq):
             return
         fresh = topic.head + 1 - seq
         if fresh >= len(table):
@@ -292,15 +297,24 @@ class Replay:
         if first <= topic.head:
             columns = columns.cut(topic.head + 1 - first, count)
             first = topic.head + 1
-        if first == topic.head + 1 or self.goes_on(topic, first):
+        if self.goes_on(topic, first):
             self.publish(topic, first, columns)
 
+    def _hole(self, topic: Topic, groups: Groups, index: int) -> None:
+        row = groups.frames[index]
+        first, last = int(row["first"]), int(row["floor"])
+        if self.goes_on(topic, first):
+            replay_hole(self.core, topic, first, last, int(row["flags"]), int(row["ts"]))
+
     def goes_on(self, topic: Topic, first: int) -> bool:
-        """Whether frames that skip to `first` count; raises CorruptData unless it is known why.
+        """Whether a frame of seqs from `first` on counts, be it of records, copies or a hole.
 
         A snapshot has no records of an ephemeral topic. When it was taken while the topic became
-        one, the log behind it still begins in the middle of those from before.
+        one, the log behind it still begins in the middle of those from before: what skips there
+        does not count. Raises CorruptData for any other gap in front of `first`.
         """
+        if first <= topic.head + 1:
+            return True
         if topic.id < self.known_ids and topic.config.durability == "ephemeral":
             self.outlived[topic.id] = first
             return False

@@ -1,4 +1,4 @@
-"""What each kind of frame but an append does to its topic, when the log is replayed."""
+"""What frames that bring no seqs do to their topic, when the log is replayed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from topics.engine.commit.core import Core
 from topics.engine.ops import cursors, lease_frames
 from topics.engine.ops.catalog import decode_configure
 from topics.engine.ops.deletes import DeleteFrame, apply_delete
-from topics.engine.ops.resident import replay_hole
 from topics.engine.state import retention
 from topics.engine.state.topic import Topic
 from topics.storage import frames
@@ -61,14 +60,10 @@ def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
 
 
 def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    row = groups.frames[index]
-    topic.ceiling.replay(int(row["first"]))
-
-
-def _hole(core: Core, topic: Topic, groups: Groups, index: int) -> None:
-    row = groups.frames[index]
-    first, last = int(row["first"]), int(row["floor"])
-    replay_hole(core, topic, first, last, int(row["flags"]), int(row["ts"]))
+    # An ephemeral topic has none: this one is from before it became so, which the snapshot knows.
+    # What it has as a ceiling there is its head.
+    if topic.config.durability != "ephemeral":
+        topic.ceiling.replay(int(groups.frames["first"][index]))
 
 
 def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
@@ -91,7 +86,6 @@ HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.DELETE: _delete,
     frames.FLOOR: _floor,
     frames.CEILING: _ceiling,
-    frames.HOLE: _hole,
     frames.EPOCH: _epoch,
     frames.CURSOR: _cursor,
     frames.LEASE: _lease,
