@@ -409,3 +409,25 @@ def test_cold_jobs_are_claimed_like_hot_ones() -> None:
         assert world.engine.claim("q", "b", 9).seqs == []
     assert world.engine.queue_state("q").dead_lettered == 10
     assert world.look("dlq").count == 10
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["in slices", "at once"])
+def test_a_write_in_more_cold_blocks_than_the_cache_holds_is_promoted(waits: bool) -> None:
+    """A write that had a key is logged as one, so all of its blocks are needed together."""
+    world = cold_world(block_bytes=1000)
+    engine = world.engine
+    engine.put_topic("t", {"durability": "fsync"})
+    engine.append("t", [{"data": "x" * 900} for _ in range(4)], idempotency_key="k")
+    engine.checkpoint()
+    engine.put_topic("t", {"durability": "ephemeral"})
+    ticket = engine.submit_put("t", {"durability": "fsync"})[2]
+    if waits:
+        engine.core.preparing.finish_for(ticket)
+    for _ in range(40):
+        engine.maintain(0)
+    engine.sync()
+    assert ticket.done
+    assert ticket.error is None
+    engine = world.restart("kill")
+    assert world.look("t").seqs == (1, 2, 3, 4)
+    assert engine.append("t", [{"data": 0}], idempotency_key="k").deduped

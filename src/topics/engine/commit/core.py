@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from topics.clock import Clock
 from topics.engine.commit.background import Background
@@ -203,11 +203,15 @@ class Core:
             yield from self.bring(miss.ahead[0])
         yield
 
-    def bring(self, block: Block) -> Iterator[None]:
-        """Fetches a cold block beside the caller; raises what the store raised."""
+    def bring(self, block: Block) -> Generator[None, None, Columns]:
+        """Fetches a cold block beside the caller; raises what the store raised.
+
+        The cache may be small: who needs several at once holds on to what this returns.
+        """
         found: list[Columns] = []
         yield from self.background.run(lambda: found.extend(self.segments.fetch([block])))
         self.segments.admit(block, found[0])
+        return found[0]
 
     # -- checkpoints -------------------------------------------------------------------------
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from topics.engine.commit.ticket import Ticket
+from topics.engine.state.block import Block
 from topics.engine.state.topic import Topic
 from topics.errors import TopicsError
+from topics.storage.columns import Columns
 
 
 class Work(Protocol):
@@ -26,11 +28,19 @@ class Work(Protocol):
         ...
 
 
+class Fetching(Work, Protocol):
+    """Such a one that needs blocks of the cold store: its step raises ColdMiss."""
+
+    def keep(self, block: Block, columns: Columns) -> None:
+        """Hands over a block that was missed, to be held for as long as it is needed."""
+        ...
+
+
 class Preparing:
     def __init__(self) -> None:
         self.deletions: list[Work] = []
         # Ephemeral topics on their way to another class, by id.
-        self.promotions: dict[int, Work] = {}
+        self.promotions: dict[int, Fetching] = {}
 
     def finish_promotion(self, topic_id: int) -> None:
         """Takes the promotion of a topic to its end now, if there is one."""
@@ -48,7 +58,7 @@ class Preparing:
 
     def give_up(self, error: TopicsError) -> None:
         """The engine is about to end: what was not staged has not happened."""
-        works = [*self.promotions.values(), *self.deletions]
+        works: list[Work] = [*self.promotions.values(), *self.deletions]
         self.promotions, self.deletions = {}, []
         for work in works:
             if not work.ticket.done:

@@ -63,7 +63,8 @@ def slices(core: Core) -> Iterator[None]:
             try:
                 is_over = work.step()
             except ColdMiss as miss:
-                yield from core.bring(miss.ahead[0])
+                block = miss.ahead[0]
+                work.keep(block, (yield from core.bring(block)))
                 is_over = False
         except Poisoned:
             raise
@@ -94,6 +95,12 @@ class Promotion:
         # Writes with a key up to a seq: (first, count, digest). Nothing behind it is logged yet.
         self._keys: list[tuple[int, int, bytes]] = []
         self._keys_upto = SEQ_BASE - 1
+        # Cold blocks that were fetched for the next group: a write with a key may stand in more of
+        # them than the cache holds, and readers have the cache too.
+        self._fetched: dict[Block, Columns] = {}
+
+    def keep(self, block: Block, columns: Columns) -> None:
+        self._fetched[block] = columns
 
     def fail(self, error: TopicsError) -> None:
         if not self.ticket.done:
@@ -111,7 +118,8 @@ class Promotion:
         try:
             return self.step()
         except ColdMiss as miss:
-            self._core.segments.columns_waiting(miss.ahead[0])
+            block = miss.ahead[0]
+            self.keep(block, self._core.segments.columns_waiting(block))
             return False
 
     def step(self) -> bool:
@@ -143,6 +151,7 @@ class Promotion:
         if written.error is not None:
             self.fail(written.error)
         self._at = last + 1
+        self._fetched.clear()
         return written.error is not None
 
     def _look_up_keys(self) -> None:
@@ -224,7 +233,8 @@ class Promotion:
 
     def _block(self, seq: int) -> tuple[Block, Columns]:
         block = self.topic.blocks[self.topic.block_at(seq)]
-        return block, self._core.segments.columns(block)
+        fetched = self._fetched.get(block)
+        return block, self._core.segments.columns(block) if fetched is None else fetched
 
     def _amendments(self) -> list[Op]:
         """What became of the seqs that earlier groups have, as of now."""
