@@ -8,8 +8,9 @@ a segment, or both. Below its floor the `account` says what became of every seq,
 what became of any; a `ceiling` bounds what may have been acknowledged. `retention` moves the floor
 for caps and TTLs, and never back. `segments` knows where sealed bytes are and keeps a bounded
 cache of blocks. `tags` finds seqs by tag, `idempotency` writes by key, `names` topics in order;
-`cursors` are the places of named readers. A `queue` is who holds which job (`queue_values` is what
-its calls take and give); `routers` is who copies from where to where (`router_frames` is what they
-log). `write_request` turns what a client sent into records, rendered once for every reader;
-`copies` gives them other seqs.
+`cursors` are the places of named readers; `numbers` are those that are given once, `unsealed` is
+what waits for a checkpoint. A `queue` is who holds which job (`queue_values` is what its calls
+take and give); `routers` is who copies from where to where (`router_frames` is what they log).
+`write_request` turns what a client sent into records, rendered once for every reader; `copies`
+gives them other seqs.
 """
