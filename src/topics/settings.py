@@ -152,3 +152,8 @@ def check_number(name: str, value: int, *, is_ms: bool, maximum: int | None = No
 
 def _refused(name: str, why: str) -> InvalidRequest:
     return InvalidRequest(f"TOPICS_{name.upper()} {why}", setting=name)
+
+
+def parse_bool(text: str) -> bool | None:
+    """true, false, 1 or 0, in any case; None for anything else."""
+    return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())

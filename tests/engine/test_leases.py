@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.engines import ENDINGS, Ending, World
 from topics.engine.state.queue_values import Claimant, Claimed
-from topics.errors import InvalidRequest, NotAQueue, TopicNotFound
+from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicNotFound
 
 LEASE_MS = 1000
 
@@ -298,10 +298,15 @@ def test_what_does_not_fit_is_refused_with_nothing_changed(queue: World) -> None
     queue.fill("q", 2)
     taken(queue)
     most = engine.core.settings.max_claim
-    bad: list[Any] = [[], [True], ["1"], list(range(most + 1))]
+    bad: list[Any] = [[], [True], ["1"], [2**64]]
     for seqs in bad:
         with pytest.raises(InvalidRequest):
             engine.ack("q", "a", seqs)
+    many = list(range(most + 1))
+    with pytest.raises(BatchTooLarge):
+        engine.ack("q", "a", many)
+    with pytest.raises(BatchTooLarge):
+        engine.extend("q", "a", many, 1000)
     with pytest.raises(InvalidRequest):
         engine.ack("q", "a", [1, 2], ["lease_1"])
     for node in ("", "n" * 129, "\udc00", 5):

@@ -47,7 +47,7 @@ class QueueCalls(ReaderCalls):
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None = None
     ) -> Ticket[Acked]:
         ticket: Ticket[Acked] = Ticket()
-        leases.check_named(node, seqs, lease_ids, self.core.settings)
+        self._check_named(node, seqs, lease_ids)
         self.stage_ack(name, node, seqs, lease_ids, ticket)
         return ticket
 
@@ -89,7 +89,7 @@ class QueueCalls(ReaderCalls):
     ) -> Ticket[Nacked]:
         self._check_writable()
         ticket: Ticket[Nacked] = Ticket()
-        leases.check_named(node, seqs, lease_ids, self.core.settings)
+        self._check_named(node, seqs, lease_ids)
         leases.nack(self.core, self._queue(name), node, seqs, delay_ms, lease_ids, ticket)
         return ticket
 
@@ -115,7 +115,7 @@ class QueueCalls(ReaderCalls):
     ) -> Ticket[Extended]:
         self._check_writable()
         ticket: Ticket[Extended] = Ticket()
-        leases.check_named(node, seqs, lease_ids, self.core.settings)
+        self._check_named(node, seqs, lease_ids)
         leases.extend(self.core, self._queue(name), node, seqs, lease_ms, lease_ids, ticket)
         return ticket
 
@@ -144,6 +144,10 @@ class QueueCalls(ReaderCalls):
     def queue_handle(self, name: str) -> QueueHandle:
         """The queue of this name, for whoever hands out its jobs. Raises as a claim would."""
         return QueueHandle(self.core, self._queue(name))
+
+    def _check_named(self, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None) -> None:
+        leases.check_types(seqs, lease_ids)
+        leases.check_named(node, seqs, lease_ids, self.core.settings)
 
     def _queue(self, name: str) -> Topic:
         topic = self._topic(name)

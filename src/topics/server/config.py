@@ -14,7 +14,7 @@ import msgspec
 
 from topics.errors import InvalidRequest
 from topics.server.api.auth import Keys, parse_keys
-from topics.settings import Settings, check, check_number
+from topics.settings import Settings, check, check_number, parse_bool
 
 MIB = 1024 * 1024
 PREFIX = "TOPICS_"
@@ -26,6 +26,9 @@ ELSEWHERE = frozenset(
         "TOPICS_RUNS_SHARDS", "TOPICS_METRICS_PORT", "TOPICS_STAGE_TTL_MS",
     }
 )  # fmt: skip
+
+# How else people say it in an environment.
+_SPELLINGS = {"yes": "true", "on": "true", "no": "false", "off": "false", "": "false"}
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,11 +134,10 @@ def is_loopback(host: str) -> bool:
 def _value(key: str, text: str, kind: Any) -> Any:
     if kind is bool:
         word = text.strip().lower()
-        if word in ("1", "true", "yes", "on"):
-            return True
-        if word in ("0", "false", "no", "off", ""):
-            return False
-        raise InvalidRequest(f"{key}={text!r} is neither true nor false", setting=key)
+        found = parse_bool(_SPELLINGS.get(word, word))
+        if found is None:
+            raise InvalidRequest(f"{key}={text!r} is neither true nor false", setting=key)
+        return found
     try:
         return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as error:

@@ -14,7 +14,7 @@ import pytest
 from tests.server.bad_input.table import COMMANDS, TARGETS, Cell, Target, cells_of, changed
 from tests.support.servers import Client, Reply, Served
 from tests.support.streams import Socket
-from topics.server.api.route import STATUSES
+from topics.server.http.errors import STATUSES
 
 CELLS_MIN = 300
 ERROR_FIELDS = ({"code", "message"}, {"code", "message", "detail"})
@@ -92,7 +92,7 @@ def send(client: Client, cell: Cell) -> Reply:
 def check(reply: Reply, cell: Cell, document: Any) -> None:
     """One refusal: its status, its code, its shape, and that the document knows it."""
     content = reply.json
-    status = STATUSES.get(cell.code, 405)
+    status = STATUSES[cell.code]
     assert (reply.status, content.get("error", {}).get("code")) == (status, cell.code), reply.raw
     assert reply.headers["content-type"] == "application/json"
     assert set(content) == {"error"}

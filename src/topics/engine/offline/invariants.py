@@ -28,6 +28,7 @@ from topics.engine.state.tags import TagIndex
 from topics.engine.state.topic import Topic
 from topics.errors import CorruptData, StorageError
 from topics.storage.columns import Columns
+from topics.storage.segment import DEAD
 from topics.types import LIVE, SEQ_BASE, Record
 
 # What is wrong, and the words for a person.
@@ -107,7 +108,7 @@ def _jobs(topic: Topic, queue: Queue) -> Iterator[Finding]:
 
 
 def _block(core: Core, topic: Topic, block: Block, scan: Scan) -> Iterator[Finding]:
-    if block.dead_count != (0 if block.dead is None else block.dead.count(0xD5)):
+    if block.dead_count != (0 if block.dead is None else block.dead.count(DEAD)):
         yield "count_wrong", f"{_name(block)}: {block.dead_count} deleted records counted"
     if block.first_ts < scan.last_ts:
         yield "times_decrease", f"{_name(block)} begins at {block.first_ts} after {scan.last_ts}"

@@ -66,16 +66,21 @@ def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket[None]]
     return topic, False, ticket
 
 
-def create(
-    core: Core, name: str, config: TopicConfig, ticket: Ticket[None] | None
-) -> tuple[Topic, bool, Ticket[None]]:
+def check_topic_count(core: Core, more: int) -> None:
+    """Raises Throttled when there may not be so many more topics."""
     limit = core.settings.max_topics
-    if limit and len(core.by_name) >= limit:
+    if limit and len(core.by_name) + more > limit:
         raise Throttled(
             f"there are {limit} topics, the most this server allows; delete one or raise "
             "TOPICS_MAX_TOPICS",
             limit="max_topics", max=limit,
         )  # fmt: skip
+
+
+def create(
+    core: Core, name: str, config: TopicConfig, ticket: Ticket[None] | None
+) -> tuple[Topic, bool, Ticket[None]]:
+    check_topic_count(core, 1)
     if core.numbers.next_topic_id > U32_MAX:
         raise Throttled(
             f"{U32_MAX} topics were created in this directory, and their numbers are used up",

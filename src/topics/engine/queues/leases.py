@@ -20,10 +20,10 @@ from topics.engine.queues.claims import check_lease_ms, check_node
 from topics.engine.state.queue import Lease, Queue
 from topics.engine.state.queue_values import Acked, Extended, Nacked, lease_id
 from topics.engine.state.topic import Topic
-from topics.errors import InvalidRequest, TopicsError
+from topics.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.settings import Settings
 from topics.storage import frames
-from topics.types import LEASE_MS_MAX, clamp
+from topics.types import LEASE_MS_MAX, U64_MAX, clamp
 
 # Calls that one frame of acknowledgements is shared by.
 SHARED_MAX = 1000
@@ -68,21 +68,29 @@ class Named:
 def check_named(
     node: object, seqs: Sequence[int], lease_ids: Sequence[str] | None, settings: Settings
 ) -> None:
-    """Raises InvalidRequest for jobs, or a holder of theirs, that could never be."""
+    """Raises InvalidRequest for jobs, or a holder of theirs, that could never be.
+
+    Types are the caller's: a decoder has checked them, or `check_types` does.
+    """
     check_node(node, settings)
     most = settings.max_claim
-    if not 1 <= len(seqs) <= most:
-        raise InvalidRequest(f"seqs must name 1 to {most} jobs, not {len(seqs)}", limit=most)
-    if set(map(type, seqs)) != {int}:
-        raise InvalidRequest("seqs must be whole numbers")
-    if lease_ids is not None:
-        check_lease_ids(seqs, lease_ids)
-
-
-def check_lease_ids(seqs: Sequence[int], lease_ids: Sequence[str]) -> None:
-    if len(lease_ids) != len(seqs):
+    if not seqs:
+        raise InvalidRequest(f"seqs must name 1 to {most} jobs, not none")
+    if len(seqs) > most:
+        raise BatchTooLarge(
+            f"{len(seqs)} seqs; at most {most} in one call", limit="max_claim", max=most
+        )
+    if max(seqs) > U64_MAX:
+        raise InvalidRequest("numbers must be from 0 to 2^64 - 1")
+    if lease_ids is not None and len(lease_ids) != len(seqs):
         raise InvalidRequest(f"lease_ids has {len(lease_ids)} entries and seqs has {len(seqs)}")
-    if set(map(type, lease_ids)) != {str}:
+
+
+def check_types(seqs: Sequence[object], lease_ids: Sequence[object] | None) -> None:
+    """For what no decoder has seen. Raises InvalidRequest."""
+    if not set(map(type, seqs)) <= {int}:
+        raise InvalidRequest("seqs must be whole numbers")
+    if not set(map(type, lease_ids or ())) <= {str}:
         raise InvalidRequest("lease_ids must be texts")
 
 

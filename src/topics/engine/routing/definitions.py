@@ -143,14 +143,9 @@ def _options(asked: RouterInput) -> RouterOptions:
 
 def _check_topics(core: Core, options: RouterOptions) -> None:
     """Both topics can be made, or none is."""
-    limit = core.settings.max_topics
     missing = sum(name not in core.by_name for name in (options.source, options.dest))
-    if limit and missing and len(core.by_name) + missing > limit:
-        raise Throttled(
-            f"there are {limit} topics, the most this server allows; delete one or raise "
-            "TOPICS_MAX_TOPICS",
-            limit="max_topics", max=limit,
-        )  # fmt: skip
+    if missing:
+        catalog.check_topic_count(core, missing)
 
 
 def _topic(core: Core, name: str) -> Topic:

@@ -17,6 +17,7 @@ from bisect import bisect_left
 
 from topics.engine.state.block import Block, Loader
 from topics.engine.state.topic import Topic
+from topics.storage.segment import DEAD
 from topics.types import EVICTED, EXPIRED, Cursor
 
 
@@ -115,7 +116,7 @@ def _drop(topic: Topic, records: int, load: Loader) -> None:
 
 
 def _dead_from(block: Block, first: int) -> int:
-    return block.dead.count(0xD5, first) if block.dead is not None and block.dead_count else 0
+    return block.dead.count(DEAD, first) if block.dead is not None and block.dead_count else 0
 
 
 def _index_after(block: Block, first: int, records: int) -> int:

@@ -17,6 +17,7 @@ from topics.errors import Incompatible, InvalidRequest, RouterCycle, RouterNotFo
 from topics.storage.frames import Mark
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
+ROUTER_NAME_SCHEMA = {"type": "string", "pattern": f"^{_NAME.pattern}$"}
 
 
 def check_router_name(name: object) -> str:

@@ -10,16 +10,16 @@ import msgspec
 
 from topics.engine.state.write_request import check_text, invalid_json
 from topics.integers import is_float_refused, respelt
+from topics.server.api.fields import DIGITS
 from topics.server.http.errors import BadRequest, UnsupportedMedia
 from topics.server.http.message import JSON, Request
+from topics.settings import parse_bool
 from topics.types import U64_MAX
 
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX = 100
 
-_TRUE, _FALSE = ("true", "1"), ("false", "0")
-_DIGITS = re.compile(r"[0-9]{1,20}")
 _CHARSET = re.compile(r'charset\s*=\s*"?utf-?8"?', re.IGNORECASE)
 
 
@@ -90,17 +90,17 @@ class Query:
         value = self._values.get(name)
         if value is None:
             return default
-        word = value.lower()
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
-        raise BadRequest(f"{name} must be true or false, not {value[:100]!r}", parameter=name)
+        found = parse_bool(value)
+        if found is None:
+            raise BadRequest(f"{name} must be true or false, not {value[:100]!r}", parameter=name)
+        return found
 
     def number(self, name: str) -> int | None:
         """An unsigned 64-bit integer, None when absent. Raises BadRequest for anything else."""
         value = self._values.get(name)
         if value is None:
             return None
-        if not _DIGITS.fullmatch(value) or int(value) > U64_MAX:
+        if not DIGITS.fullmatch(value) or int(value) > U64_MAX:
             raise BadRequest(
                 f"{name} must be an integer from 0 to 2^64 - 1, not {value[:100]!r}", parameter=name
             )
@@ -111,6 +111,6 @@ def parse_epoch(text: str | None) -> int | None:
     """An epoch as it stands on the wire. Raises BadRequest for what never was one."""
     if text is None:
         return None
-    if not _DIGITS.fullmatch(text):
+    if not DIGITS.fullmatch(text):
         raise BadRequest("epoch must be a decimal string", epoch=text[:100])
     return int(text)

@@ -7,10 +7,12 @@ together. The formats are ours; each says in words what JSON Schema has no keywo
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from topics.engine.state.routers import ROUTER_NAME_SCHEMA
 from topics.types import I64_MAX, NAME_SCHEMA, U64_MAX
 
 
@@ -22,7 +24,8 @@ def shown(**schema: Any) -> msgspec.Meta:
 # Any size will do: what is above the server's maximum is clamped.
 Clamped = Annotated[int, msgspec.Meta(ge=0)]
 
-EPOCH_SCHEMA = {"type": "string", "pattern": "^[0-9]{1,20}$"}
+DIGITS = re.compile(r"[0-9]{1,20}")
+EPOCH_SCHEMA = {"type": "string", "pattern": f"^{DIGITS.pattern}$"}
 Epoch = Annotated[
     str, shown(**EPOCH_SCHEMA, description="The instance of a topic, a decimal string.")
 ]
@@ -67,8 +70,9 @@ RULES: dict[str, dict[str, Any]] = {
     },
 }
 
-ROUTER_NAME_SCHEMA = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}$"}
-WID_SCHEMA = {"type": "string", "pattern": "^wid_[A-Za-z0-9_-]{22}$"}
+# The id of a watch session.
+WID = re.compile(r"wid_[A-Za-z0-9_-]{22}")
+WID_SCHEMA = {"type": "string", "pattern": f"^{WID.pattern}$"}
 U64_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
 # What a name in a path stands for.
 PATH_SCHEMAS = {

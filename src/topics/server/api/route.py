@@ -13,19 +13,7 @@ CallHandler = Callable[..., Answer]
 # Path names that are names of topics or routers, and so subject to a key's prefixes.
 PREFIXED = frozenset({"topic", "router"})
 
-# Which status a code has. What every route may answer is in COMMON.
-STATUSES = {
-    "invalid_request": 400, "batch_too_large": 400, "record_too_large": 400, "unauthorized": 401,
-    "forbidden": 403, "topic_not_found": 404, "not_found": 404, "router_not_found": 404,
-    "not_acceptable": 406, "request_timeout": 408, "topic_exists_incompatible": 409,
-    "topic_not_empty": 409, "not_a_queue": 409, "router_cycle": 409, "conflict": 409,
-    "cursor_regressed": 409, "compacted": 410, "stage_expired": 410, "payload_too_large": 413,
-    "uri_too_long": 414, "unsupported_media_type": 415, "expectation_failed": 417,
-    "topic_full": 422, "upgrade_required": 426, "throttled": 429, "headers_too_large": 431,
-    "unreadable": 503, "store_unreachable": 503, "not_ready": 503, "shutting_down": 503,
-    "outcome_unknown": 503, "corrupt_data": 500, "overloaded": 503, "disk_full": 507,
-}  # fmt: skip
-# What may come of a call that needs stored records.
+# What every route may answer is in COMMON. This may come of a call that needs stored records.
 STORED = ("corrupt_data", "unreadable", "store_unreachable")
 COMMON = (
     "invalid_request", "forbidden", "request_timeout", "payload_too_large", "uri_too_long",

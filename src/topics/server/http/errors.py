@@ -21,6 +21,7 @@ What is not a TopicsError is a bug of ours: it is logged, and the client learns 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -98,6 +99,16 @@ class UpgradeRequired(HttpError):
 class HeadersTooLarge(HttpError):
     code = "headers_too_large"
     status = 431
+
+
+def _kinds(kind: type[TopicsError]) -> Iterator[type[TopicsError]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _kinds(narrower)
+
+
+# Which status a code has: that of its class.
+STATUSES = {kind.code: kind.status for kind in _kinds(TopicsError)}
 
 
 def error_response(error: TopicsError) -> Response:

@@ -8,7 +8,6 @@ of that may have gone without our having noticed.
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -17,13 +16,13 @@ from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
 from topics.errors import NotFound, Throttled, TopicsError
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
+from topics.server.api.fields import WID
 from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
 from topics.server.http.errors import LOG, BadRequest, Unauthorized
 from topics.server.http.event_stream import EventStream, chunk_of
 from topics.server.loop.services import Services
 
 WID_BYTES = 16
-_WID = re.compile(r"wid_[A-Za-z0-9_-]{22}")
 
 
 class Session:
@@ -82,7 +81,7 @@ class Sessions:
         Raises BadRequest for what is no id, NotFound for an unknown one, Unauthorized for that
         of another key.
         """
-        if _WID.fullmatch(wid) is None:
+        if WID.fullmatch(wid) is None:
             raise BadRequest("this is not the id of a watch session")
         session = self._all.get(wid)
         if session is None:

@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from topics.engine.commit.ticket import Ticket
-from topics.engine.queues.claims import check_node, claimant_of
-from topics.engine.queues.leases import Named, check_lease_ids
+from topics.engine.queues.claims import claimant_of
+from topics.engine.queues.leases import Named, check_named
 from topics.engine.state.queue_values import Extended, Nacked
 from topics.engine.state.topic import Topic
-from topics.errors import BatchTooLarge
 from topics.server.api.auth import READ, WRITE
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode
@@ -66,7 +65,6 @@ class QueueRoutes:
         self._desks = desks
         self._turn = ClaimTurn(desks)
         self._times = LogTimes(services.driver)
-        self._max_claim = services.settings.max_claim
         # One object, so that frames can tell that calls are answered in the same way.
         self._together = self._acked_together
 
@@ -128,7 +126,7 @@ class QueueRoutes:
 
     def ack(self, call: Call, name: str) -> Answer:
         body = decode(call, _ACK)
-        self._check_named(body)
+        check_named(body.node, body.seqs, body.lease_ids, self._services.settings)
         self._driver.engine.stage_ack(
             name, body.node, body.seqs, body.lease_ids, call, self._together
         )
@@ -151,7 +149,6 @@ class QueueRoutes:
 
     def nack(self, call: Call, name: str) -> Answer:
         body = decode(call, _NACK)
-        self._check_named(body)
         if body.delay_ms > U64_MAX:
             raise _out_of_range()
         ticket = self._driver.engine.submit_nack(
@@ -174,7 +171,6 @@ class QueueRoutes:
 
     def extend(self, call: Call, name: str) -> Answer:
         body = decode(call, _EXTEND)
-        self._check_named(body)
         if body.lease_ms > U64_MAX:
             raise _out_of_range()
         ticket = self._driver.engine.submit_extend(
@@ -197,18 +193,6 @@ class QueueRoutes:
             )  # fmt: skip
 
         return self._ended(call, ticket, answer)
-
-    def _check_named(self, body: AckBody) -> None:
-        check_node(body.node, self._services.settings)
-        if len(body.seqs) > self._max_claim:
-            raise BatchTooLarge(
-                f"{len(body.seqs)} seqs; at most {self._max_claim} in one call",
-                limit="max_claim", max=self._max_claim,
-            )  # fmt: skip
-        if max(body.seqs) > U64_MAX:
-            raise _out_of_range()
-        if body.lease_ids is not None:
-            check_lease_ids(body.seqs, body.lease_ids)
 
     def _ended(self, call: Call, ticket: Ticket[Any], answer: _Answering) -> Answer:
         if ticket.done:

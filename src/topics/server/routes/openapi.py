@@ -11,9 +11,10 @@ from topics.server.api.auth import scope_names
 from topics.server.api.call import Call
 from topics.server.api.fields import PATH_SCHEMAS, RULES, event_schema
 from topics.server.api.gauges import CONTENT_TYPE
-from topics.server.api.route import STATUSES, Parameter, Route
+from topics.server.api.route import Parameter, Route
 from topics.server.api.shapes import Error
 from topics.server.config import Config
+from topics.server.http.errors import STATUSES
 from topics.server.http.message import JSON, Answer, Response
 
 REF = "#/components/schemas/{name}"
