@@ -85,7 +85,7 @@ class App:
                         key.require_name(names[index])
                     # Whoever sends this head again has shown it.
                     call.head.caller = key
-                if inflight_max:
+                if inflight_max and key.inflight >= inflight_max:
                     key.enter(inflight_max)
             if waits and not driver.is_ready:
                 raise services.unready()

@@ -63,8 +63,9 @@ class Call(Request):
 
     def respond_json(self, body: bytes) -> None:
         """`respond` with 200 and JSON, as most are."""
-        if self.holds_slot:
-            self._release()
+        if self.holds_slot and self.key is not None:
+            self.holds_slot = False
+            self.key.inflight -= 1
         self.connection.deliver_json(self, body)
 
     def fail(self, error: BaseException) -> None:
