@@ -131,14 +131,17 @@ def _append(
     )
     if frame is None or is_new:
         frame = SinglesFrame(core, topic, ts, teller)
+    if topic.durability == "ephemeral":
+        # What can fail comes before the first trace of the write: its key, its seq.
+        frame.add(wire, more, owner)
+        frame.put_together()
     if more is not None and more.digest:
         repeats.remember(core, topic, more.digest, seq, 1, ts)
     frame.assign(1, size)
-    frame.add(wire, more, owner)
     if topic.durability == "ephemeral":
-        frame.put_together()
         frame.hand_over()
         return
+    frame.add(wire, more, owner)
     if is_new:
         core.committer.stage(frame)
         topic.joining = frame
@@ -153,13 +156,14 @@ class SinglesFrame(ToldFrame):
     records have besides their data, by their place.
     """
 
-    __slots__ = ("columns", "more", "owners", "records", "seq_max")
+    __slots__ = ("columns", "keys", "more", "owners", "records", "seq_max")
 
     def __init__(self, core: Core, topic: Topic, ts: int, teller: Teller) -> None:
         super().__init__(core, topic, ts, teller)
         self.seq_max = 0
         # There once the frame is closed, unless it has one record of nothing but data.
         self.columns: Columns | None = None
+        self.keys = b""
         self.records: list[bytes] = []
         self.more: dict[int, More] = {}
         self.owners: list[Any] = []
@@ -182,20 +186,21 @@ class SinglesFrame(ToldFrame):
     def entry(self) -> bytes:
         self.topic.joining = None
         self.put_together()
+        self.size = len(self.payload)
+        if self.columns is not None:
+            self.flags, self.cols = columns_codec.encode(self.columns, times=False, key=self.keys)
         return super().entry()
 
     def put_together(self) -> None:
         """Closes it: no more records, and their columns."""
         self.count = len(self.records)
         self.payload = b"".join(self.records)
-        self.size = len(self.payload)
         if self.count == 1 and not self.more:
             return
-        nodes, tags, metas, keys = self._columns_of_more()
+        nodes, tags, metas, self.keys = self._columns_of_more()
         ends = array("I", accumulate(map(len, self.records)))
         times_at, times = array("I", (0,)), array("q", (self.ts,))
         self.columns = Columns(self.payload, ends, times_at, times, nodes, tags, metas)
-        self.flags, self.cols = columns_codec.encode(self.columns, times=False, key=keys)
 
     def _columns_of_more(
         self,
@@ -225,7 +230,7 @@ class SinglesFrame(ToldFrame):
             publish_one(self.core, self.topic, self.first, self.payload, self.ts)
         else:
             publish(self.core, self.topic, self.first, self.columns)
-            if self.flags & columns_codec.KEY:
+            if self.keys:
                 repeats.expire(self.core, self.topic, self.count)
 
     def tell(self, _result: None) -> None:
