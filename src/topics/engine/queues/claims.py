@@ -13,9 +13,9 @@ from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import lease_frames
 from topics.engine.queues import dead_letters
-from topics.engine.reading.pages import quote
 from topics.engine.state.queue import Lease, Queue
 from topics.engine.state.queue_values import Claimant, Claimed
+from topics.engine.state.record import tagged
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import utf8
@@ -278,5 +278,5 @@ class Picked:
         for index in range(start, end):
             tag, stop = columns.tags[index], columns.ends[index]
             raw = bytes(payload[at + 1 : stop])
-            raws.append(raw if tag is None else b'"$tag":' + quote(tag) + b"," + raw)
+            raws.append(raw if tag is None else tagged(raw, tag))
             at = stop

@@ -7,18 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-import msgspec
-
 from topics.engine.reading.tombstones import Decision, decide
+from topics.engine.state import record
 from topics.engine.state.block import Block
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.storage.columns import Columns
 from topics.types import Page, Payload
 
-_DATA = b',"data":'
-_META = b',"meta":{'
-_ENCODER = msgspec.json.Encoder()
 # A fetch from the cold store costs as much for a small piece as for this many bytes.
 AHEAD_BYTES_MAX = 4 * 1024 * 1024
 AHEAD_BLOCKS_MAX = 64
@@ -153,22 +149,8 @@ def _append_run(pieces: list[Payload], columns: Columns, start: int, end: int, v
 
 
 def _cut(raw: bytes, columns: Columns, index: int, view: View) -> bytes:
-    """One record without what the reader left out, with the tag it asked for.
-
-    Inside a JSON string every quote is escaped, so the markers can only be where the renderer put
-    them: the first `,"data":` and, in a record with meta, the last `,"meta":{`.
-    """
-    has_meta = columns.metas is not None and columns.metas[index]
-    meta_at = raw.rindex(_META) if has_meta else len(raw) - 2
-    if not view.include_meta:
-        raw = raw[:meta_at] + b"},"
-    if not view.include_data:
-        data_at = raw.index(_DATA)
-        raw = raw[:data_at] + raw[meta_at:]
-    if view.include_tags and columns.tags is not None and columns.tags[index] is not None:
-        raw = b'{"$tag":' + quote(columns.tags[index] or "") + b"," + raw[1:]
-    return raw
-
-
-def quote(text: str) -> bytes:
-    return _ENCODER.encode(text)
+    has_meta = bool(columns.metas is not None and columns.metas[index])
+    tag = columns.tags[index] if view.include_tags and columns.tags is not None else None
+    return record.cut(
+        raw, has_meta=has_meta, with_meta=view.include_meta, with_data=view.include_data, tag=tag
+    )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from topics.engine.commit.core import Core
 from topics.engine.state.block import Block
-from topics.engine.state.copies import ROUTER_META, RouterStamp, copies
+from topics.engine.state.copies import RouterStamp, copies
 from topics.engine.state.explaining import states
+from topics.engine.state.record import router_mark
 from topics.engine.state.router_frames import Run
 from topics.engine.state.routers import Router
 from topics.engine.state.segments import ColdMiss
@@ -25,11 +23,6 @@ BYTES_MAX = 1024 * 1024
 UNBOUNDED = 1 << 62
 
 
-class _Marked(msgspec.Struct):
-    meta: dict[str, Any]
-
-
-_META = msgspec.json.Decoder(_Marked)
 # Copies, or None for a hole.
 Piece = Columns | None
 
@@ -278,8 +271,8 @@ def _note_known(core: Core, router: Router, stamp: RouterStamp, low: int, high: 
         columns = core.segments.columns(block)
         for index in range(low - block.first, stop - block.first):
             if columns.metas is not None and columns.metas[index]:
-                raw = bytes(columns.payload[columns.start(index) : columns.ends[index] - 1])
-                mark = _META.decode(raw).meta.get(ROUTER_META)
+                raw = bytes(columns.payload[columns.start(index) : columns.ends[index]])
+                mark = router_mark(raw)
                 if mark is not None and mark["idempotency_key"].startswith(prefix):
                     router.known.add(mark["source_seq"])
         low = stop

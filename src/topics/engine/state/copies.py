@@ -8,16 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
 
-import msgspec
-
+from topics.engine.state import record
+from topics.engine.state.record import ROUTER_META
 from topics.storage.columns import Columns
-
-# Meta of our own in a copy that is made exactly once; clients may not write it.
-ROUTER_META = "_topics_router"
-_NODE = b',"$node":'
-_DATA = b',"data":'
-_META = b',"meta":{'
-_ENCODER = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +60,22 @@ def copies(
     ts: int,
 ) -> Columns:
     """The records at `indexes` of a run, as a run from seq `first` on with the time `ts`."""
-    payload = memoryview(columns.payload)
-    head = b',"$ts":%d' % ts
-    parts = []
-    metas = bytearray(len(indexes)) if columns.metas is not None or copying.stamp else None
-    for place, index in enumerate(indexes):
-        raw = bytes(payload[columns.start(index) : columns.ends[index]])
-        # Behind `{"$seq":N,"$ts":M`: numbers have no comma.
-        rest = raw[raw.index(b",", raw.index(b",") + 1) :]
-        if not copying.preserve_node and rest.startswith(_NODE):
-            rest = rest[rest.index(_DATA) :]
-        has_meta = bool(columns.metas is not None and columns.metas[index])
-        if copying.stamp is not None:
-            rest = _stamped(rest, has_meta, copying.stamp.meta(source_first + index))
-            has_meta = True
-        if metas is not None and has_meta:
-            metas[place] = 1
-        parts.append(b'{"$seq":%d%b%b' % (first + place, head, rest))
+    payload, ends, start = memoryview(columns.payload), columns.ends, columns.start
+    raws = [bytes(payload[start(index) : ends[index]]) for index in indexes]
+    metas = None if columns.metas is None else bytearray(columns.metas[i] for i in indexes)
+    mark = copying.stamp
+
+    def stamped(place: int, rest: bytes) -> bytes:
+        assert mark is not None
+        has_meta = bool(metas is not None and metas[place])
+        return record.stamped(
+            rest, has_meta=has_meta, marks=mark.meta(source_first + indexes[place])
+        )
+
+    stamp = None if mark is None else stamped
+    parts = record.moved(raws, first, ts, with_node=copying.preserve_node, stamp=stamp)
+    if mark is not None:
+        metas = bytearray(b"\1") * len(parts)
     nodes = columns.nodes if copying.preserve_node else None
     tags = columns.tags if copying.preserve_tag else None
     return Columns(
@@ -102,13 +94,3 @@ def _picked(texts: list[str | None] | None, indexes: Sequence[int]) -> list[str 
         return None
     picked = [texts[index] for index in indexes]
     return picked if any(text is not None for text in picked) else None
-
-
-def _stamped(rest: bytes, has_meta: bool, marks: dict[str, Any]) -> bytes:
-    """The record's end with meta of our own in it."""
-    if not has_meta:
-        return rest[:-2] + b',"meta":' + _ENCODER.encode(marks) + b"},"
-    at = rest.rindex(_META)
-    meta = msgspec.json.decode(rest[at + len(_META) - 1 : -2])
-    others = {name: value for name, value in meta.items() if name not in marks}
-    return rest[:at] + b',"meta":' + _ENCODER.encode(marks | others) + b"},"

@@ -1,0 +1,136 @@
+"""A record's wire form: rendered once, for every reader, and kept so in the log and in segments.
+
+    {"$seq":N,"$ts":M,"$node":"…","data":…,"meta":{…}},
+
+`$node` and `meta` are there when they were given; `$tag` is kept apart, in a column, and put in
+front when somebody asks for it. The comma behind a record belongs to it, so that a run of records
+is a slice. Inside a JSON string every quote is escaped: the markers can only be where the renderer
+put them, the first `,"data":` and, in a record with meta, the last `,"meta":{`. Nobody but this
+module looks into those bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from topics.consecutive import consecutive
+
+# Meta of our own in a copy that is made exactly once; clients may not write it.
+ROUTER_META = "_topics_router"
+# Seq, time, node_part, data, meta_part.
+RECORD = b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
+_NODE = b',"$node":'
+_DATA = b',"data":'
+_META = b',"meta":{'
+_END = b"},"
+_ENCODER = msgspec.json.Encoder()
+
+
+class _Marked(msgspec.Struct):
+    meta: dict[str, Any]
+
+
+_MARKED = msgspec.json.Decoder(_Marked)
+
+
+# -- rendering -----------------------------------------------------------------------------------
+
+
+def node_part(node: str | None) -> bytes:
+    return b"" if node is None else _NODE + _ENCODER.encode(node)
+
+
+def meta_part(meta: bytes) -> bytes:
+    return _META[:-1] + meta if meta else b""
+
+
+def plain_run(data: Sequence[Any], first: int, ts: int) -> bytes:
+    """Records of nothing but data, from seq `first` on."""
+    # All the heads at once, then one join of the right size: a third of the work of formatting
+    # each record, and no copying while the result grows.
+    count = len(data)
+    begin, end = b'{"$seq":', b',"$ts":%d,"data":' % ts
+    heads = begin + consecutive(first, count, end + b"\0" + begin) + end
+    parts: list[Any] = [_END] * (3 * count)
+    parts[0::3] = heads.split(b"\0")
+    parts[1::3] = data
+    return b"".join(parts)
+
+
+def plain_overhead(first: int, count: int, ts: int) -> npt.NDArray[np.uint32] | int:
+    """What each record of such a run has beside its data, in bytes."""
+    return len(RECORD % (0, ts, b"", b"", b"")) - 1 + _digits(first, count)
+
+
+def _digits(first: int, count: int) -> npt.NDArray[np.uint32] | int:
+    """How many digits each seq of a run has."""
+    low, high = len(str(first)), len(str(first + count - 1))
+    if low == high:
+        return low
+    return np.fromiter((len(str(s)) for s in range(first, first + count)), np.uint32, count)
+
+
+# -- cutting -------------------------------------------------------------------------------------
+
+
+def tagged(inner: bytes, tag: str) -> bytes:
+    """A record without its opening brace, with its tag in front."""
+    return b'"$tag":' + _ENCODER.encode(tag) + b"," + inner
+
+
+def cut(raw: bytes, *, has_meta: bool, with_meta: bool, with_data: bool, tag: str | None) -> bytes:
+    """A record without what a reader left out, with the tag it asked for."""
+    meta_at = raw.rindex(_META) if has_meta else len(raw) - len(_END)
+    if not with_meta:
+        raw = raw[:meta_at] + _END
+    if not with_data:
+        raw = raw[: raw.index(_DATA)] + raw[meta_at:]
+    return raw if tag is None else b"{" + tagged(raw[1:], tag)
+
+
+# -- copying -------------------------------------------------------------------------------------
+
+
+def moved(
+    raws: Iterable[bytes],
+    first: int,
+    ts: int,
+    *,
+    with_node: bool = True,
+    stamp: Callable[[int, bytes], bytes] | None = None,
+) -> list[bytes]:
+    """Records under other seqs, from `first` on, and another time; all else as it stands.
+
+    `stamp` changes the rest of each, behind seq and time, by its place; see `stamped`.
+    """
+    head, parts = b',"$ts":%d' % ts, []
+    for place, raw in enumerate(raws):
+        # Behind `{"$seq":N,"$ts":M`: numbers have no comma.
+        rest = raw[raw.index(b",", raw.index(b",") + 1) :]
+        if not with_node and rest.startswith(_NODE):
+            rest = rest[rest.index(_DATA) :]
+        if stamp is not None:
+            rest = stamp(place, rest)
+        parts.append(b'{"$seq":%d%b%b' % (first + place, head, rest))
+    return parts
+
+
+def stamped(rest: bytes, *, has_meta: bool, marks: dict[str, Any]) -> bytes:
+    """The record's rest with meta of our own in it, in place of what is there under its names."""
+    if not has_meta:
+        return rest[: -len(_END)] + meta_part(_ENCODER.encode(marks)) + _END
+    at = rest.rindex(_META)
+    meta = msgspec.json.decode(rest[at + len(_META) - 1 : -len(_END)])
+    others = {name: value for name, value in meta.items() if name not in marks}
+    return rest[:at] + meta_part(_ENCODER.encode(marks | others)) + _END
+
+
+def router_mark(raw: bytes) -> dict[str, Any] | None:
+    """What a router has stamped on a record with meta, if one has."""
+    mark: dict[str, Any] | None = _MARKED.decode(raw[:-1]).meta.get(ROUTER_META)
+    return mark
