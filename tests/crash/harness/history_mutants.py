@@ -110,9 +110,11 @@ HISTORY_MUTANTS = (
     ),
     Mutant(
         "read error met in the middle of a group", "engine/state/segments.py",
-        "        except (TopicsError, MemoryError):\n            self.is_exact = False\n"
-        "            return estimated(block)\n",
-        "        except ZeroDivisionError:\n            raise\n",
+        "            return self._spans_again(block)\n        except (MemoryError, Overloaded):\n"
+        "            if not self._is_started:\n                raise\n"
+        "        except TopicsError:\n            pass\n",
+        "            return self.exact_spans(block)\n        except ZeroDivisionError:\n"
+        "            raise\n",
         area="whole", first="reading",
         also=(
             ("engine/commit/committer.py",
