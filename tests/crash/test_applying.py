@@ -7,6 +7,7 @@ can not be put together, no memory in a codec, an operation or an answer with a 
 from __future__ import annotations
 
 import contextlib
+import errno
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,9 +17,11 @@ import pytest
 from tests.support.engines import World
 from topics.engine.commit.frame import Op
 from topics.engine.commit.ticket import Ticket
+from topics.engine.ops.cursors import Given
 from topics.engine.state.write_request import request_of
 from topics.errors import (
     CorruptData,
+    DiskFull,
     OutcomeUnknown,
     Poisoned,
     StorageError,
@@ -260,6 +263,46 @@ def test_what_can_not_be_put_together_leaves_nothing_behind(
         engine.close()
     else:
         raise AssertionError("more calls than expected: the last ones were not failed")
+
+
+def _twice(call: Callable[[], Any]) -> Any:
+    call()
+    return call()
+
+
+BEHIND_CREATION: dict[str, Callable[[World], Any]] = {
+    "another class": lambda w: w.engine.submit_put("new", {"durability": "fsync"}),
+    "leases": lambda w: w.engine.submit_put("new", {"type": "queue", "leases_durable": True}),
+    "a cursor moved": lambda w: _twice(
+        lambda: w.engine.submit_put_cursor("new", "r", Given(seq=0, reset=True, hold=None))
+    ),
+    "a key repeated": lambda w: _twice(
+        lambda: w.engine.submit_append("new", request_of([{"data": 1}], idempotency_key="k"))
+    ),
+    "keys repeated": lambda w: _twice(
+        lambda: w.engine.submit_append("new", request_of([{"data": 1}] * 2, idempotency_key="k"))
+    ),
+    "promotion": lambda w: w.engine.submit_put("gone", {"durability": "fsync"}),
+    "resident": lambda w: w.engine.submit_append("gone", request_of([{"data": 1}])),
+}
+
+
+@pytest.mark.parametrize("what", BEHIND_CREATION)
+def test_nothing_is_written_for_a_topic_whose_creation_was_refused(what: str) -> None:
+    """Whoever finds that out half way is refused too; the log has no frame without a topic."""
+    world = World(disk=FaultFs(FakeDisk()), wal_shards=1)  # type: ignore[arg-type]
+    engine = world.engine
+    engine.submit_put("new", {"type": "queue"} if what == "leases" else {"durability": "disk"})
+    engine.submit_put("gone", {"durability": "ephemeral"})
+    full = disk_of(world).fault = Fault("pwrite", errno=errno.ENOSPC, path_contains=".wal")
+    answer = BEHIND_CREATION[what](world)
+    ticket = answer[-1] if isinstance(answer, tuple) else answer
+    engine.sync()
+    assert full.fired == 1
+    assert isinstance(ticket.error, DiskFull)
+    assert engine.core.pending_bytes == 0
+    assert not engine.list_topics()
+    assert not world.restart("clean").list_topics()
 
 
 # -- bugs ----------------------------------------------------------------------------------------

@@ -69,6 +69,9 @@ class Committer:
 
     def stage(self, op: Frame) -> None:
         topic = op.topic
+        if topic.refusal is not None:
+            self._refuse(op, topic.refusal)
+            return
         topic.joining = None
         if topic.gated:
             op.gated = True
@@ -88,15 +91,31 @@ class Committer:
 
     def stage_aside(self, op: Frame) -> None:
         """Stages a gated operation that nothing of its topic has to wait for."""
+        if op.topic.refusal is not None:
+            self._refuse(op, op.topic.refusal)
+            return
         op.aside = True
         self._lane_of(op.topic).staged.append(op)
 
-    def apply_resident(self, topic: Topic, apply: Callable[[], Any], ticket: Ticket[Any]) -> None:
+    def _refuse(self, op: Frame, error: TopicsError) -> None:
+        """Its topic's creation was refused while it was prepared: a frame of it would have none."""
+        op.undo()
+        self._fail([op], error)
+
+    def apply_resident(
+        self,
+        topic: Topic,
+        apply: Callable[[], Any],
+        ticket: Ticket[Any],
+        undo: Callable[[], None] | None = None,
+    ) -> None:
         """Applies an operation that leaves no bytes, in its turn."""
         if topic.gated:
             self.flush()
-        if self.poison is not None:
-            ticket.fail(self._refused())
+        if self.poison is not None or topic.refusal is not None:
+            if undo is not None:
+                undo()
+            ticket.fail(topic.refusal or self._refused())
             return
         if not topic.gated:
             self.write_s = self.sync_s = 0.0
@@ -172,6 +191,8 @@ class Committer:
         for op in reversed(ops):
             if op.gated and not op.aside:
                 op.topic.gated -= 1
+            if op.kind == frames.CREATE:
+                op.topic.refusal = error
             op.undo()
         self._fail(ops, error)
         if self.is_starting:

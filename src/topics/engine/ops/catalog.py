@@ -118,6 +118,9 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None
     if topic.gated and (before != config.durability or keeps_leases):
         # Where an operation goes depends on the class: none may be on its way when that changes.
         core.committer.sync()
+        if topic.refusal is not None:
+            ticket.fail(topic.refusal)
+            return
     if before == "ephemeral" != config.durability:
         promotion.begin(core, topic, ticket, lambda: _change(core, topic, config, ticket))
     else:

@@ -49,7 +49,7 @@ class Growth(Frame):
         """Gives it to the log, or, in a topic that leaves nothing there, has it applied."""
         if self.topic.durability == "ephemeral":
             assert self.ticket is not None
-            self.core.committer.apply_resident(self.topic, self.apply, self.ticket)
+            self.core.committer.apply_resident(self.topic, self.apply, self.ticket, self.undo)
         else:
             self.core.committer.stage(self)
 

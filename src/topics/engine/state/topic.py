@@ -26,6 +26,7 @@ from topics.engine.state.cursors import Cursors
 from topics.engine.state.idempotency import Keys
 from topics.engine.state.queue import Queue
 from topics.engine.state.tags import TagIndex
+from topics.errors import TopicsError
 from topics.storage.columns import Columns
 from topics.types import DELETED, REASONS, SEQ_BASE, Cursor, Durability, TopicConfig
 
@@ -41,8 +42,8 @@ class Topic:
         "account", "blocks", "bytes_total", "ceiling", "config", "config_version", "counted_bytes",
         "cursors", "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes",
         "id", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
-        "live_count", "lost", "name", "next_seq", "pending_bytes", "queue", "segments_from", "tags",
-        "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
+        "live_count", "lost", "name", "next_seq", "pending_bytes", "queue", "refusal",
+        "segments_from", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -81,8 +82,7 @@ class Topic:
         # Who holds which job; None on a log.
         self.queue = Queue() if config.type == "queue" else None
         self.tags: TagIndex | None = None
-        self.unsealed_bytes = 0
-        self.unsealed_records = 0
+        self.unsealed_bytes = self.unsealed_records = 0
         # Bytes assigned but not published yet, and the part of live_bytes in the instance's total.
         self.pending_bytes = 0
         self.counted_bytes = 0
@@ -91,6 +91,8 @@ class Topic:
         # Rows of older segments are of records that were logged, and sealed, again since.
         self.segments_from = 0
         self.dropped = False
+        # Why the log did not take its creation: then it may have no frame of it at all.
+        self.refusal: TopicsError | None = None
 
     # -- config ------------------------------------------------------------------------------
 
