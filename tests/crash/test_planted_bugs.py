@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.harness.mutant import Mutant, plant
+from tests.crash.harness.mutant import SOURCE, Mutant, plant
 from tests.crash.harness.mutants import MUTANTS
 from tests.crash.harness.subset import FOUND
 
@@ -43,6 +43,14 @@ def expect_caught(mutant: Mutant, directory: Path, tally: Callable[..., None]) -
 
 def by_name(is_quick: bool) -> list[object]:
     return [pytest.param(m, id=m.name) for m in MUTANTS if m.is_quick == is_quick]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_has_its_one_place(mutant: Mutant) -> None:
+    """Whoever changes the text of it hears of it at once, and not from the long suites."""
+    for file, old, _ in mutant.changes:
+        text = (SOURCE / "topics" / file).read_text()
+        assert text.count(old) == 1, f"{text.count(old)} places in {file}"
 
 
 @pytest.mark.slow

@@ -23,13 +23,18 @@ class Mutant:
     # Further changes (file, old, new), where two rules stand in the way of one bug.
     also: tuple[tuple[str, str, str], ...] = ()
 
+    @property
+    def changes(self) -> list[tuple[str, str, str]]:
+        """Each as file, old text and new."""
+        return [(self.file, self.old, self.new), *self.also]
+
 
 def plant(mutant: Mutant | None, into: Path) -> None:
     """A copy of the product below `into`, with the bug in it."""
     shutil.copytree(SOURCE, into, ignore=shutil.ignore_patterns("__pycache__"))
     if mutant is None:
         return
-    for file, old, new in ((mutant.file, mutant.old, mutant.new), *mutant.also):
+    for file, old, new in mutant.changes:
         path = into / "topics" / file
         text = path.read_text()
         assert text.count(old) == 1, f"{mutant.name}: {text.count(old)} places to plant it"
