@@ -7,7 +7,7 @@ _LAST_DIGITS = [b"%03d" % number for number in range(1000)]
 
 
 def consecutive(first: int, count: int, between: bytes) -> bytes:
-    """`first` and the numbers behind it, with something between them.
+    """`first` and the numbers after it, with something between them.
 
     Those of one thousand differ in their last three digits only, which are there already: a tenth
     of the work of writing each.

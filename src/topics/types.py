@@ -292,7 +292,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CursorState(msgspec.Struct, frozen=True, kw_only=True):
-    """A cursor beside its topic. `lag` counts the seqs behind it, all of them in a new epoch."""
+    """A cursor beside its topic. `lag` counts the seqs after it, all of them in a new epoch."""
 
     topic: str
     cursor: str

@@ -212,7 +212,7 @@ class Engine(QueueCalls, Serving):
     # -- reading -----------------------------------------------------------------------------
 
     def diff(self, name: str, **options: Any) -> Page:
-        """Records behind a cursor, with the tombstone for what was lost; waits for cold reads.
+        """Records after a cursor, with the tombstone for what was lost; waits for cold reads.
 
         Options: from_seq, limit, node, include_tags, include_meta, include_data, epoch, bytes_max.
         """

@@ -29,7 +29,7 @@ from topics.storage.segment import DEAD, ROW, Row, SegmentInfo, decode_rows, enc
 MAGIC = b"TOPCOL\x00\x01"
 # magic, checksum of the rest up to the spans, number, rows, flags offset in the object, flag bytes
 HEADER = struct.Struct("<8sQQQQQ")
-# Of the spans of one block: their bytes and checksum.
+# The spans of one block: their bytes and checksum.
 ENTRY = struct.Struct("<IQ")
 COUNT = struct.Struct("<I")
 _FLAG_AT = attrgetter("flag_at")

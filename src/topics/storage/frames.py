@@ -12,7 +12,7 @@ What must be true on disk:
   clients, who do not know the id, can not forge one.
 - `synced_file`/`synced_upto` name a place in this shard's files of which the writer knew, before
   it wrote the group, that everything in front of it was durable. Damage in front of the highest
-  such mark is corruption; at or behind it, it is a torn end.
+  such mark is corruption; at or after it, it is a torn end.
 - Groups are written in order and never overwritten once a later one stands.
 """
 
@@ -167,7 +167,7 @@ class Groups:
 
     `frames` is the table of all frames; `cols_at` and `payload_at` are byte offsets in `raw`.
     `end` is where the first invalid group starts; `mark` is the highest mark found in any valid
-    group of the file, before or behind the damage.
+    group of the file, before or after the damage.
     """
 
     raw: bytes

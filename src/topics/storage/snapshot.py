@@ -59,14 +59,14 @@ class TopicRecord(msgspec.Struct, array_like=True):
     # Runs above the floor whose records are all deleted, bytes gone: (first, last, ts).
     ghosts: list[tuple[int, int, int]]
     account: tuple[int, bytes, bytes] | None
-    # In parts of their own on the disk, behind the topics.
+    # Keys, in parts of their own on the disk after the topics.
     keys: list[tuple[bytes, int, int, int]]
     # Frames of cursors up to this version are in them.
     cursors: list[Cursor] = []
     cursors_version: int = 0
     # The routers that feed it, each with how far it had come by then.
     routers: list[bytes] = []
-    # Of a queue: its leases as one frame, where they are durable, and how many jobs were moved.
+    # A queue's leases as one frame, where they are durable, and how many jobs were moved.
     leases: bytes = b""
     dead_lettered: int = 0
     # Older segments may hold rows of it that are none of its any more.
@@ -87,7 +87,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     # Segments that nothing needed any more: they may be removed.
     garbage: list[int]
     next_router_id: int = 1
-    # Of the delete flags of each of the segments, in their order.
+    # Sums of the delete flags of each of the segments, in their order.
     flag_sums: list[list[flags.Sum]] = []
 
     def sums(self) -> dict[int, list[flags.Sum]]:

@@ -179,7 +179,7 @@ class Shard:
         *,
         may_use_reserve: bool,
     ) -> Mark:
-        """Writes one group and returns the place behind it."""
+        """Writes one group and returns the place after it."""
         if self.poison is not None:
             raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
         began = self.clock.monotonic_s()

@@ -1,7 +1,7 @@
 """Reading the log back: what is valid, what is torn, what is corrupt, what is not there.
 
 For each shard of a generation the files are one timeline. The first place that is not a valid
-group ends it. If MARKS, or some valid group anywhere behind, says that this place was durable, the
+group ends it. If MARKS, or some valid group after it, says that this place was durable, the
 damage is corruption and nothing is replayed from there without consent; otherwise it is the torn
 end of a crash and is cut, after a copy went to `broken/`. That the place looks as if nothing had
 ever been written there, or that the file is missing, makes no difference.
@@ -60,7 +60,7 @@ class Timeline:
     # Where reading came to, and where the last group of each file ends.
     end: Mark = NOWHERE
     ends: dict[str, int] = field(default_factory=dict)
-    # Of a salvage: the number that the next frame would have, None if not known.
+    # The number that the next frame would have, for a salvage; None if not known.
     lsn: int | None = None
 
 

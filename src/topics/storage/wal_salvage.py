@@ -1,8 +1,8 @@
 """Reading a damaged log for repair: every group that can be trusted, and how much is missing.
 
 The rule between torn and corrupt is the one of `wal_reader`: where MARKS or a later group knew that
-the place was durable, what is missing there is a loss and reading goes on behind it; otherwise the
-timeline ends there, because nothing behind was ever acknowledged as durable.
+the place was durable, what is missing there is a loss and reading goes on after it; otherwise the
+timeline ends there, because nothing after it was ever acknowledged as durable.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def salvage(data: DataDir, line: Timeline, *, first_number: int) -> Iterator[Str
 
 
 def lost_at_end(line: Timeline) -> int | None:
-    """How many frames are missing behind the last that was found; None: unknown."""
+    """How many frames are missing after the last that was found; None: unknown."""
     if not line.end < line.vouch.mark:
         return 0
     if line.lsn is None or not line.vouch.lsn:

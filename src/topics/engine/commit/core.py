@@ -61,7 +61,7 @@ class Core:
         # Frames that belong to no topic are written under this one.
         self.system = Topic(0, "", 0, TopicConfig())
         self.live_bytes = 0
-        # Assigned but not published yet.
+        # Bytes that are assigned and not published yet.
         self.pending_bytes = 0
         self.unsealed = Unsealed()
         self.idempotency_keys = 0
@@ -71,7 +71,7 @@ class Core:
         # Topics whose tag index has work left over for maintenance.
         self.unfolded: set[int] = set()
         self.preparing = Preparing()
-        # What tidies up behind deletes.
+        # What tidies up after deletes.
         self.tidying: deque[Iterator[None]] = deque()
         # Whether a checkpoint is under way; see `sealing`.
         self.is_sealing = False
@@ -240,7 +240,7 @@ class Core:
 
         Copies that are made meanwhile are logged in their own right. Every other map was applied
         before the first topic was captured, or copies what was live when all of them had been: so
-        a snapshot, its segments and the log behind it have what its maps are about, whatever was
+        a snapshot, its segments and the log after it have what its maps are about, whatever was
         deleted, dropped or moved to the cold store in between.
         """
         self.is_sealing = True

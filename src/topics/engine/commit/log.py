@@ -55,7 +55,7 @@ class Log:
                     raise
 
     def write_marks(self, *, is_clean: bool) -> None:
-        """Says in every shard that a session ends here, and whether all of it was written down."""
+        """Says in every shard that its generation ends, and whether all of it was written down."""
         entry = frames.ENTRY.pack(0, frames.MARK, int(is_clean), 0, 0, 0, 0, 0, 0)
         for shard in self.shards:
             shard.write([entry], [], [b""], may_use_reserve=True)

@@ -55,7 +55,7 @@ class ThreadSyncer(Syncer):
             thread.start()
 
     def kick(self, shard: Shard) -> None:
-        # Counted before the event: one that is cleared unseen is still noticed behind the sync.
+        # Counted before the event: one that is cleared unseen is still noticed after the sync.
         self._asked[id(shard)] += 1
         self._wake[id(shard)].set()
         self._dirty[id(shard)].set()

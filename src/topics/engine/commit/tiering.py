@@ -60,7 +60,7 @@ class Tiering:
         self._wanted: Block | None = None
         # Whether hot segments may have outgrown their bound since the last look at them.
         self._looks = False
-        # Stored whole, with the encoded spans of their blocks: they may switch.
+        # Segments that are stored whole, with the encoded spans of their blocks: they may switch.
         self.stored: dict[int, list[bytes]] = {}
         # Segments with a damaged block stay where they are.
         self._damaged: set[int] = set()

@@ -39,7 +39,7 @@ class SalvageReplay(Replay):
         super().apply(topic_id, kind, groups, first, stop, generation)
 
     def _believe(self, topic: Topic, kind: int, groups: Groups, index: int) -> None:
-        """A frame that speaks of seqs behind the head proves that they were assigned."""
+        """A frame that speaks of seqs after the head proves that they were assigned."""
         row = groups.frames[index]
         last = {
             frames.DELETE: int(row["first"]),
@@ -79,7 +79,7 @@ class SalvageReplay(Replay):
         dest.add_hole(at, at, CORRUPTION)
 
     def doubt(self, shard: int, shards: int) -> None:
-        """Frames of a shard are missing, behind what was set aside of its topics so far."""
+        """Frames of a shard are missing, after what was set aside of its topics so far."""
         for topic_id, later in self.deferred.items():
             if topic_id % shards == shard:
                 later.append(Later(0, None))

@@ -18,7 +18,7 @@ class Base:
 
     summary: Snapshot | None
     records: list[TopicRecord]
-    # Without a snapshot: whether the segments are read, which a log from its beginning makes idle.
+    # Whether the segments are read without a snapshot; a log from its beginning makes that idle.
     uses_segments: bool = True
     # Readable snapshots that are newer: what they say of the log and of the heads is evidence.
     newer: list[tuple[Snapshot, list[TopicRecord]]] = field(default_factory=list)

@@ -106,7 +106,7 @@ def _take_back(core: Core, topic: Topic) -> None:
 
 
 def uncreate(core: Core, topic: Topic) -> None:
-    """Takes back a create that nothing was staged behind: its first write was refused."""
+    """Takes back a create that nothing was staged after: its first write was refused."""
     core.committer.unstage(topic)
     core.leave(topic)
 

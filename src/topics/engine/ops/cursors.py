@@ -144,7 +144,7 @@ def _hold_of(before: Cursor | None, given: Given) -> Hold | None:
 
 
 def _latest(core: Core, topic: Topic, name: str) -> Cursor | None:
-    """A cursor as it stands behind everything staged, which is written by then."""
+    """A cursor as it stands after everything staged, which is written by then."""
     cursors = topic.cursors
     if cursors is None:
         return None

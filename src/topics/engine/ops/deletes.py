@@ -39,7 +39,7 @@ encode = msgspec.msgpack.Encoder().encode
 class DeleteFrame(msgspec.Struct, array_like=True):
     """What a DELETE frame says: everything below a seq, and these runs of (first, last).
 
-    Many runs are packed: `step_bytes` for each of how far first and last are behind the number in
+    Many runs are packed: `step_bytes` for each of how far first and last are after the number in
     front of them, and that is `base` for the first one.
     """
 

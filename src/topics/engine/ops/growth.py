@@ -37,7 +37,7 @@ class Growth(Frame):
         self.core = core
 
     def assign(self, count: int, size: int) -> None:
-        """Takes the next seqs, behind those it has; `gated` says when it must be durable first."""
+        """Takes the next seqs, after those it has; `gated` says when it must be durable first."""
         topic = self.topic
         if not self.first:
             self.first, self.last_ts_before = topic.next_seq, topic.last_ts

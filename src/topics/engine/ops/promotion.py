@@ -2,7 +2,7 @@
 
 Nothing of it is in the log until then. So its live records are logged first, as appends with the
 seqs and times they have, in their order with a HOLE frame for every range that is gone and why;
-the CONFIGURE frame comes last, and only behind it is anything promised. A crash in front of that
+the CONFIGURE frame comes last, and only after it is anything promised. A crash in front of that
 one finds an ephemeral topic, whose records go with the process whether the log has some or not.
 Replay therefore lets no cap of an ephemeral topic evict: what went is written down.
 
@@ -34,7 +34,7 @@ from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.types import DELETED, LIVE, SEQ_BASE, STATES
 
-# In blocks of the largest size: about 1 MiB to a group, 8 MiB before the rest is left to slices.
+# Blocks of the largest size: about 1 MiB to a group, 8 MiB before the rest is left to slices.
 GROUP_BLOCKS = 4
 AT_ONCE_BLOCKS = 32
 
@@ -92,7 +92,7 @@ class Promotion:
         # The first seq that was not logged yet, and when the one before it was committed.
         self._at = SEQ_BASE
         self._ts = 0
-        # Writes with a key up to a seq: (first, count, digest). Nothing behind it is logged yet.
+        # Writes with a key up to a seq: (first, count, digest). Nothing after it is logged yet.
         self._keys: list[tuple[int, int, bytes]] = []
         self._keys_upto = SEQ_BASE - 1
         # Cold blocks that were fetched for the next group: a write with a key may stand in more of
@@ -185,7 +185,7 @@ class Promotion:
             if part.state == STATES[LIVE]:
                 yield from self._appends(part.first, part.last)
                 continue
-            # In the middle as old as what is in front: nothing behind it expires before it does.
+            # In the middle as old as what is in front: nothing after it expires before it does.
             ts = topic.last_ts if part.last == topic.head else self._ts
             state = STATES.index(part.state)
             yield hole_frame(topic, part.first, part.last, state, ts), part.last

@@ -43,7 +43,7 @@ def is_repeated(
 
 def _find(topic: Topic, keys: Keys, digest: bytes, now_ms: int) -> tuple[int, int, int] | None:
     # By the topic's own time, which does not go back: a clock that was ahead for a while neither
-    # forgets a key that nothing was written behind, nor brings one back.
+    # forgets a key that nothing was written after, nor brings one back.
     window_ms = topic.config.idempotency_window_ms
     return keys.find(digest, expired_before=max(now_ms, topic.last_ts) - window_ms)
 

@@ -31,7 +31,7 @@ from topics.settings import Settings
 from topics.storage import columns as columns_codec
 from topics.storage.columns import KEY_BYTES, Columns, single_time
 
-# As many as a batch may have.
+# Records that one frame takes: as many as a batch may have.
 SHARED_MAX = 1000
 
 
@@ -51,7 +51,7 @@ class More:
         self.meta = b""
         if record.meta is not None:
             self.meta = encode_meta(record.meta, 0, settings)
-        # Of its idempotency key.
+        # The digest of its idempotency key.
         self.digest = b""
 
 
@@ -159,7 +159,7 @@ class SinglesFrame(ToldFrame):
     def __init__(self, core: Core, topic: Topic, ts: int, teller: Teller) -> None:
         super().__init__(core, topic, ts, teller)
         self.seq_max = 0
-        # There once the frame is closed, unless it has one record of nothing but data.
+        # The columns, once the frame is closed, unless it has one record of nothing but data.
         self.columns: Columns | None = None
         self.keys = b""
         self.records: list[bytes] = []

@@ -117,7 +117,7 @@ def _grant(
         stop = start + sum([share for _, share in together])
         seqs, deadline = picked.seqs[start:stop], wall_ms + lease_ms
         first = core.numbers.new_leases(len(seqs))
-        # A lease holds up to its deadline and has run out behind it.
+        # A lease holds up to its deadline and has run out after it.
         queue.grant(together, seqs, first, now_ms + lease_ms + 1)
         pieces = _render(picked.raws[start:stop], tries[start:stop], first, deadline)
         at = 0

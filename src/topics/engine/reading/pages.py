@@ -43,7 +43,7 @@ def page(
     bytes_max: int,
     load_now: LoadNow,
 ) -> Page:
-    """One read: the decision, then the records behind it. May raise ColdMiss."""
+    """One read: the decision, then the records after it. May raise ColdMiss."""
     decision = decide(topic, from_seq, epoch=epoch)
     found = collect(topic, decision, view, limit=limit, bytes_max=bytes_max, load_now=load_now)
     return Page(
@@ -66,7 +66,7 @@ class Slices:
 def collect(
     topic: Topic, decision: Decision, view: View, *, limit: int, bytes_max: int, load_now: LoadNow
 ) -> Slices:
-    """Up to `limit` live records behind the cursor, then the node filter, in order.
+    """Up to `limit` live records after the cursor, then the node filter, in order.
 
     Stops at the record that crosses `bytes_max`, so at least one is delivered.
     """

@@ -39,7 +39,7 @@ TICK_ENTRIES_MAX = 256
 LAG_MS_MAX = 500
 WAL_FRAMES_MAX = 100_000
 READY_MAX = 100_000
-# Above what pacing alone makes a topic wait: pressure must not feed itself.
+# A wait above what pacing alone comes to: pressure must not feed itself.
 WAITED_MS_MAX = 2000
 # From here on requests are parked; then low bands are paced; then what has no priority is refused.
 PARKED_FROM = 0.1

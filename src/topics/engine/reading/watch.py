@@ -41,7 +41,7 @@ class StreamFrame:
     """One thing to tell a reader of a topic.
 
     `body` is a JSON object without its opening brace; `seq` and `epoch` are the reader's place
-    behind it. `sse`, `chunk` and `text` are for whoever sends it: what all receivers share.
+    after it. `sse`, `chunk` and `text` are for whoever sends it: what all receivers share.
     """
 
     __slots__ = ("body", "chunk", "epoch", "event", "seq", "sse", "text")
@@ -65,7 +65,7 @@ class Sink(Protocol):
         ...
 
     def deliver(self, cursor: WatchCursor, frames: Sequence[StreamFrame]) -> int:
-        """Takes frames of one topic; the cursor stands behind the last. Returns their bytes."""
+        """Takes frames of one topic; the cursor stands after the last. Returns their bytes."""
         ...
 
     def paced(self, name: str, retry_after_ms: int) -> None:
@@ -97,7 +97,7 @@ class WatchOptions:
     limit: int
     bytes_max: int
     is_strong: bool
-    # For a topic that does not filter nodes.
+    # The view for a topic that does not filter nodes.
     unfiltered: View
 
     _known: ClassVar = weakref.WeakValueDictionary[tuple[View, int, int, bool], "WatchOptions"]()
@@ -116,7 +116,7 @@ class WatchOptions:
 class WatchCursor:
     """A reader's place in one topic.
 
-    `told` is the place behind the last frame; records that are left out in silence may lie between
+    `told` is the place after the last frame; records that are left out in silence may lie between
     it and `seq`. The next frame begins there, so a reader can see that it missed none.
     `is_live`: it was told that it is caught up, and nothing since that it is not. `is_fresh`:
     nothing has been read since it connected, so a gap it meets is one that it brought along.
@@ -153,7 +153,7 @@ class Subscription:
     def __init__(self, options: WatchOptions, *, tells_too_old: bool) -> None:
         self.options = options
         self.tells_too_old = tells_too_old
-        # In byte order of their names.
+        # Cursors in byte order of their names.
         self.cursors: tuple[WatchCursor, ...] = ()
         self.sink: Sink | None = None
         # Cursors that have something to read while the sink takes nothing.
@@ -180,7 +180,7 @@ class Subscription:
 
 
 class Step:
-    """What one read tells: frames, the place behind them, and whether that is the end for now.
+    """What one read tells: frames, the place after them, and whether that is the end for now.
 
     `too_old` are the same frames for a reader who has just connected.
     """

@@ -40,7 +40,7 @@ class Chosen:
     summary: Snapshot | None
     records: list[TopicRecord]
     numbers: list[int]
-    # Of older snapshots.
+    # The summaries of older snapshots.
     older: list[Snapshot] = field(default_factory=list)
 
     @property
@@ -52,7 +52,7 @@ class Chosen:
 class Leftovers:
     """Names in seg/ that the chosen snapshot does not know."""
 
-    # Unfinished, or finished after the newest snapshot: all of their records are in the log.
+    # Files unfinished, or finished after the newest snapshot: the log has all of their records.
     spent: list[str]
     unknown: list[str]
     # Segments that only an older snapshot still needs.

@@ -87,7 +87,7 @@ class Recovery:
         self.core.unsealed.begin(len({line.generation for line, _ in wanted}))
         self._is_routed = wal_reader.is_routed(self.data, wanted)
         self.replay = Replay(self.core, is_routed=self._is_routed)
-        # Only a session that was ready takes snapshots; its own note may be trimmed by now.
+        # Only a generation that was ready takes snapshots; its own note may be trimmed by now.
         self.replay.recovered_generation = snapshot.generation if snapshot else 0
         paths = [f.path for line, first in wanted for f in line.files if f.number >= first]
         read_log = partial(wal_reader.read_log, self.data.fs)
@@ -174,9 +174,9 @@ class Recovery:
                 self._tails.append(Tail(line.generation, groups, first))
 
     def judge(self, lines: list[Timeline], clean: dict[tuple[int, int], bool]) -> None:
-        """Whether anything acknowledged may be gone, from the last session that became ready."""
-        session = self.replay.recovered_generation
-        mine = [line for line in lines if line.generation == session]
+        """Whether anything acknowledged may be gone, from the last generation that became ready."""
+        ready = self.replay.recovered_generation
+        mine = [line for line in lines if line.generation == ready]
         if not mine:
             return
         boots = {line.boot_id for line in mine}
@@ -233,9 +233,9 @@ class Recovery:
         return start_bytes(max(needed))
 
     def _unsynced(self) -> list[Tail]:
-        """What is older than the last session that became ready was copied by that one."""
-        session = self.replay.recovered_generation
-        return [tail for tail in self._tails if tail.generation >= session]
+        """What is older than the last generation that became ready was copied by that one."""
+        ready = self.replay.recovered_generation
+        return [tail for tail in self._tails if tail.generation >= ready]
 
     def _copy_tails(self) -> None:
         """Copies what may not be durable, byte for byte, into files that we sync ourselves.
@@ -308,7 +308,7 @@ class Recovery:
         self.core.committer.sync()
 
     def become_ready(self) -> None:
-        """From here on this session counts: a start that fails has not come here."""
+        """From here on this generation counts: a start that fails has not come here."""
         committer = self.core.committer
         committer.stage(Op(self.core.system, frames.RECOVERED, nothing, gated=False))
         committer.sync()

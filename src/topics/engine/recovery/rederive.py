@@ -56,8 +56,8 @@ class SourceBytes:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        # By topic and generation, in the order of the seqs: a seq may be used again in a later
-        # generation, by a topic whose head could not be proved.
+        # Frames by topic and generation, in the order of the seqs: a seq may be used again in a
+        # later generation, by a topic whose head could not be proved.
         self._logged: dict[int, dict[int, list[Frames]]] = defaultdict(lambda: defaultdict(list))
         self._made: dict[int, dict[int, list[tuple[int, Columns]]]] = defaultdict(
             lambda: defaultdict(list)
@@ -97,7 +97,7 @@ class SourceBytes:
 
     def _in_log(self, topic_id: int, generation: int, seq: int, upto: int) -> Found | None:
         logged, made = self._logged.get(topic_id, {}), self._made.get(topic_id, {})
-        # Behind this one a later generation may have used the seqs again.
+        # After this one a later generation may have used the seqs again.
         limit = upto + 1
         for at in sorted((g for g in {*logged, *made} if g <= generation), reverse=True):
             runs, kept = made.get(at, []), logged.get(at, [])
@@ -166,7 +166,7 @@ def _decoded(kept: Frames, seq: int, upto: int) -> Found | None:
 
 
 def wanted(dest: Topic, frame: MapFrame, first: int) -> list[Run]:
-    """The runs of a map that the destination does not have yet; they go on behind its head."""
+    """The runs of a map that the destination does not have yet; they go on after its head."""
     found = []
     for state, low, high in frame.runs:
         stop = first + high - low + 1

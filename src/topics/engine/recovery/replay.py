@@ -52,14 +52,14 @@ class Replay:
 
     def __init__(self, core: Core, *, is_routed: bool = False) -> None:
         self.core = core
-        # Those of topics that the snapshot has, or that were gone by then.
+        # Ids below this one are of topics that the snapshot has, or that were gone by then.
         self.known_ids = core.numbers.first_logged_id
         self.deferred: dict[int, deque[Later]] = {}
         self.sources = SourceBytes(core) if is_routed else None
         self.routed: set[int] = set()
         # A topic that was dropped stays so when the frame of its creation comes by again.
         self.dropped: set[int] = set()
-        # By name the youngest that ever had it, gone or not.
+        # The youngest topic that ever had a name, by name, gone or not.
         self.youngest: dict[str, int] = {}
         # Topics whose name a younger one has or had: gone, but what was made from them may not be.
         self.succeeded: set[int] = set()
@@ -310,7 +310,7 @@ class Replay:
         """Whether a frame of seqs from `first` on counts, be it of records, copies or a hole.
 
         A snapshot has no records of an ephemeral topic. When it was taken while the topic became
-        one, the log behind it still begins in the middle of those from before: what skips there
+        one, the log after it still begins in the middle of those from before: what skips there
         does not count. Raises CorruptData for any other gap in front of `first`.
         """
         if first <= topic.head + 1:

@@ -63,7 +63,7 @@ def forward(core: Core) -> bool:
 
 
 def _durable_upto(core: Core, topic: Topic, source: Source) -> int:
-    """How far the source is known to be durable; asks for a sync of what is behind that."""
+    """How far the source is known to be durable; asks for a sync of what comes after that."""
     if topic.config.durability in ("fsync", "ephemeral"):
         return topic.head
     committer = core.committer

@@ -165,7 +165,7 @@ def _add(
 def _live(
     core: Core, router: Router, low: int, high: int
 ) -> Iterator[tuple[Columns, Block, list[int], int]]:
-    """The records of a live run that the router takes, block by block: with the seq behind each."""
+    """The records of a live run that the router takes, block by block: with the seq after each."""
     source = router.source
     position = source.block_at(low)
     taken = _taken(core, router)

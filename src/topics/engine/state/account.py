@@ -52,7 +52,7 @@ class Account:
             index += 1
 
     def runs(self, first: int, last: int, state: int) -> array[int]:
-        """The first and last seqs of what became this in [first, last], one behind the other."""
+        """The first and last seqs of what became this in [first, last], one after the other."""
         first = max(first, self.base)
         if first > last:
             return array("Q")

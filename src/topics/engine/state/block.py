@@ -188,7 +188,7 @@ class Segment:
     left: int = 0
     # Indexes into the flag area that are dead in memory but not yet on the disk.
     unflagged: list[int] = field(default_factory=list)
-    # Of the flags that are on the disk.
+    # Sums of the flags that are on the disk.
     flag_sums: list[flags.Sum] = field(default_factory=list)
 
     def release(self, block: Block) -> None:

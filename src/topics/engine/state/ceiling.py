@@ -25,7 +25,7 @@ class Ceiling:
         self.seq = 0
         # Beyond this the next ceiling is asked for.
         self.ask_seq = 0
-        # Those that are on their way to the disk.
+        # Ceilings that are on their way to the disk.
         self.moving = 0
         # How far the next one goes ahead, and when the last one was asked for.
         self._allowance = 0
@@ -35,7 +35,7 @@ class Ceiling:
         self._idle_since_s = 0.0
 
     def ask(self, last_seq: int, now_s: float) -> int:
-        """The bound to be promised next, for a write up to `last_seq` and those behind it."""
+        """The bound to be promised next, for a write up to `last_seq` and those after it."""
         busy = now_s - self._asked_s < BUSY_S
         grown = self._allowance * 4 if busy else ALLOWANCE_MIN
         self._allowance = allowance = min(max(grown, ALLOWANCE_MIN), ALLOWANCE_MAX)

@@ -25,7 +25,7 @@ class Cursors:
     def __init__(self, cursors: Iterable[Cursor] = (), version: int = 0) -> None:
         self.standing = {cursor.name: cursor for cursor in cursors}
         self.latest = dict(self.standing)
-        # Of the last frame that was applied, and of the last one that was staged.
+        # The version of the last frame that was applied, and of the last one that was staged.
         self.version = self.assigned = version
 
     def assign(self, name: str, cursor: Cursor | None) -> CursorFrame:

@@ -66,7 +66,7 @@ class Keys:
     def parts(self, head: int) -> Iterator[list[tuple[bytes, int, int, int]]]:
         """Those of writes up to `head`, some at a time: there may be millions, and they change.
 
-        One that came since `head` stood is in the log behind it, or was on its way and may never
+        One that came since `head` stood is in the log after it, or was on its way and may never
         arrive; one that went since has left its window.
         """
         digests = list(self._answers)

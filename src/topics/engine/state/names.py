@@ -25,7 +25,7 @@ class Names:
             self._sorted.discard(name)
 
     def page(self, prefixes: Iterable[str], *, after: str, limit: int) -> list[str]:
-        """Up to `limit` names behind `after` that begin with one of the prefixes."""
+        """Up to `limit` names after `after` that begin with one of the prefixes."""
         if self._sorted is None:
             self._sorted = SortedSet(self._all)
         found: list[str] = []

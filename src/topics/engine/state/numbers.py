@@ -15,7 +15,7 @@ class Numbers:
         self.first_logged_id = 1
         self.next_epoch = 1
         self.next_segment = 1
-        # Of all queues together, and different in every generation.
+        # The number of the next lease, of all queues together; different in every generation.
         self.next_lease = 0
         self.snapshot = 0
 

@@ -43,21 +43,22 @@ class Queue:
         self.free: OrderedDict[int, None] = OrderedDict()
         # How many leases have run out and are still there.
         self.expired = 0
-        # By seq: the moment at which the delay is over.
+        # Moments at which a delay is over, by seq.
         self.delayed: dict[int, int] = {}
         self.leaving: dict[int, Lease] = {}
         self.moving: set[int] = set()
         # How often a job was delivered, for those delivered more than once.
         self.tries: dict[int, int] = {}
         self.cursor = SEQ_BASE
-        # By moment: the leases that run out then and the delays that end. `moments` is the heap of
-        # them, with some that have nothing due any more.
+        # Leases that run out and delays that end, by moment. `moments` is the heap of the moments,
+        # with some that have nothing due any more.
         self.due: dict[int, dict[int, None]] = {}
         self.moments: list[int] = []
         self.dead_lettered = 0
         # Whose turn it is when jobs do not divide evenly.
         self.turn = 0
-        # Of the last LEASE frame, and whether such frames are wanted before the config says so.
+        # The version of the last LEASE frame, and whether such frames are wanted before the config
+        # says so.
         self.version = 0
         self.is_logged = False
 

@@ -48,7 +48,7 @@ def expire(topic: Topic, now_ms: int, load: Loader) -> bool:
 
 
 def _first_younger(block: Block, ts: int, load: Loader) -> int:
-    """The first seq of a block with a time above `ts`, or the one behind it."""
+    """The first seq of a block with a time above `ts`, or the one after it."""
     if block.last_ts <= ts:
         return block.stop
     if block.first_ts > ts or block.is_ghost:
@@ -96,7 +96,7 @@ def _fit(
     while cap_bytes and topic.live_count and topic.live_bytes + spare_bytes > cap_bytes:
         excess = topic.live_bytes + spare_bytes - cap_bytes
         block = topic.blocks[0]
-        topic.raise_floor(_behind_bytes(topic, block, excess, load), EVICTED, load)
+        topic.raise_floor(_after_bytes(topic, block, excess, load), EVICTED, load)
         moved = True
     return moved
 
@@ -120,7 +120,7 @@ def _dead_from(block: Block, first: int) -> int:
 
 
 def _index_after(block: Block, first: int, records: int) -> int:
-    """The index behind the `records`-th live record from `first` on."""
+    """The index after the `records`-th live record from `first` on."""
     for start, stop in block.live_runs(first, block.count):
         if stop - start >= records:
             return start + records
@@ -166,10 +166,10 @@ def _evict_held(
         block, target = topic.blocks[0], topic.floor
         excess = topic.live_count + spare_records - cap_records
         if cap_records and excess > 0:
-            target = _behind_records(topic, block, excess)
+            target = _after_records(topic, block, excess)
         excess = topic.live_bytes + spare_bytes - cap_bytes
         if cap_bytes and excess > 0:
-            target = max(target, _behind_bytes(topic, block, excess, load))
+            target = max(target, _after_bytes(topic, block, excess, load))
         target = _until_held(topic, target, now_ms, load, spare_bytes)
         if target <= topic.floor:
             break
@@ -188,7 +188,7 @@ def _until_held(topic: Topic, target: int, now_ms: int, load: Loader, spare_byte
 
 
 def _first_kept(topic: Topic, cursor: Cursor, now_ms: int, load: Loader, spare_bytes: int) -> int:
-    """The first seq that a hold keeps, or the one behind the first block.
+    """The first seq that a hold keeps, or the one after the first block.
 
     It keeps what its reader has not passed, while that is young enough and, together with all
     that came later, small enough.
@@ -201,18 +201,18 @@ def _first_kept(topic: Topic, cursor: Cursor, now_ms: int, load: Loader, spare_b
     if hold.max_bytes is not None:
         excess = topic.live_bytes + spare_bytes - hold.max_bytes
         if excess > 0:
-            kept = max(kept, _behind_bytes(topic, block, excess, load))
+            kept = max(kept, _after_bytes(topic, block, excess, load))
     return kept
 
 
-def _behind_records(topic: Topic, block: Block, records: int) -> int:
-    """The seq behind the `records` oldest live records, or behind the first block."""
+def _after_records(topic: Topic, block: Block, records: int) -> int:
+    """The seq after the `records` oldest live records, or after the first block."""
     first = topic.floor - block.first
     return block.first + _index_after(block, first, records)
 
 
-def _behind_bytes(topic: Topic, block: Block, size: int, load: Loader) -> int:
-    """The seq behind the oldest `size` live bytes, or behind the first block."""
+def _after_bytes(topic: Topic, block: Block, size: int, load: Loader) -> int:
+    """The seq after the oldest `size` live bytes, or after the first block."""
     if block.live_bytes <= size:
         return block.stop
     return topic.floor + _records_of(topic, block, size, load)

@@ -111,7 +111,7 @@ class Routers:
         self.names = Names(self.by_name)
         self.next_id = 1
         self.sources: dict[int, Source] = {}
-        # Also those that ended, until that is durable.
+        # Routers by destination, also those that ended, until that is durable.
         self._into: dict[int, list[Router]] = {}
         # Sources with something to forward.
         self.dirty: dict[int, None] = {}

@@ -31,7 +31,7 @@ SPANS_MAX = 64
 class ColdMiss(Exception):
     """A read needs a block that only the cold store has.
 
-    `ahead` is that block and those behind it that are worth fetching with it.
+    `ahead` is that block and those after it that are worth fetching with it.
     """
 
     def __init__(self, block: Block) -> None:

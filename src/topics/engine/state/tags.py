@@ -15,7 +15,7 @@ from typing import TypeAlias
 from sortedcontainers import SortedList
 
 Seqs: TypeAlias = "int | array[int]"
-# In the place of seqs, none of which is 0: a key that has none and is not sorted in yet.
+# A key that has no seqs, of which none is 0, and is not sorted in yet: in their place.
 NONE_LEFT = 0
 # A tag, or what it begins with.
 Match = tuple[str, bool]

@@ -77,7 +77,7 @@ class Topic:
         self.gated = 0
         self.keys: Keys | None = None
         self.cursors: Cursors | None = None
-        # Those of the cursors that keep records from cap and TTL.
+        # Cursors that keep records from cap and TTL.
         self.holds: tuple[Cursor, ...] = ()
         # Who holds which job; None on a log.
         self.queue = Queue() if config.type == "queue" else None
@@ -351,7 +351,7 @@ class Topic:
         return True
 
     def add_hole(self, first: int, last: int, state: int) -> None:
-        """Notes that [first, last], behind the head, can never be read."""
+        """Notes that [first, last], after the head, can never be read."""
         assert first == self.head + 1 <= last
         self.holes = [*(self.holes or []), (first, last, state)]
         self.head = last
@@ -359,7 +359,7 @@ class Topic:
         self.pass_gone()
 
     def add_ghost(self, first: int, last: int) -> None:
-        """Notes that [first, last], behind the head, was deleted."""
+        """Notes that [first, last], after the head, was deleted."""
         assert first == self.head + 1 <= last
         self.blocks.append(ghost_block(first, last - first + 1, self.last_ts))
         self.head = last
@@ -371,7 +371,7 @@ class Topic:
         self.holes = sorted([*(self.holes or []), (first, last, state)])
 
     def block_at(self, seq: int) -> int:
-        """Index of the block that holds `seq`, or of the first one behind it."""
+        """Index of the block that holds `seq`, or of the first one after it."""
         index = bisect_right(self.blocks, seq, key=FIRST) - 1
         return index if index >= 0 and seq < self.blocks[index].stop else index + 1
 

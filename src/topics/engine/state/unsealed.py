@@ -5,10 +5,10 @@ from __future__ import annotations
 
 class Unsealed:
     def __init__(self) -> None:
-        # Published since the last checkpoint began, or replayed.
+        # Records published since the last checkpoint began, or replayed, and their bytes.
         self.records = 0
         self.bytes = 0
-        # Of the log that recovery read: its bytes, and how many starts have left a part of it.
+        # The log that recovery read: its bytes, and how many starts have left a part of it.
         self.replayed_bytes = 0
         self.replayed_generations = 0
         # Whether there are less than two snapshots, so that nothing of the log could be trimmed.

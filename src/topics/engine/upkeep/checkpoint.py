@@ -4,7 +4,7 @@ Runs in slices beside writes. The order is the promise:
 
 1. Every shard goes on in a new log file; what was written before is made durable.
 2. Each topic's unsealed records are handed to a segment and its state is recorded *at that
-   moment*; frames behind the rotation are replayed on top, which is idempotent.
+   moment*; frames after the rotation are replayed on top, which is idempotent.
 3. Segments are synced and renamed; delete flags of older segments are synced.
 4. The snapshot is synced and renamed.
 5. Only then is removed what neither this snapshot nor the one before it needs.
@@ -41,7 +41,7 @@ SWITCH_COST_MAX, SWITCH_COST = 2000, 8
 class Unsealed:
     """A run of records in no segment yet, with its deletes as the snapshot has the topic.
 
-    Later ones are in the log behind it; what is deleted whole meanwhile forgets its own columns.
+    Later ones are in the log after it; what is deleted whole meanwhile forgets its own columns.
     """
 
     first: int
@@ -72,7 +72,7 @@ class Pass:
     packed: SegmentWriter | None = None
     # Idempotency keys of writes up to a head, by topic id.
     keys: list[tuple[int, int, Keys]] = field(default_factory=list)
-    # By segment: a packed one stays open while a topic's own ones come and go.
+    # Pieces by segment: a packed one stays open while a topic's own ones come and go.
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
     unfinished: dict[int, SegmentWriter] = field(default_factory=dict)
     made: dict[int, Segment] = field(default_factory=dict)

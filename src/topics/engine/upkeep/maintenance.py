@@ -80,7 +80,7 @@ class Maintenance:
         return self._running is not None or bool(core.preparing.promotions) or more
 
     def _delete(self, stop_s: float) -> bool:
-        """Goes on with deletes that are too much for a turn, and tidies up behind them."""
+        """Goes on with deletes that are too much for a turn, and tidies up after them."""
         core = self.core
         while core.is_deleting:
             core.committer.work()
@@ -157,7 +157,7 @@ class Maintenance:
             yield
 
     def finish(self, work: Iterator[None]) -> None:
-        """Takes other sliced work to its end, behind what runs already."""
+        """Takes other sliced work to its end, after what runs already."""
         self.drain()
         self._running = work
         self.drain()
@@ -213,7 +213,7 @@ class Maintenance:
 
         The log itself counts half: cursors, leases and deletes may go on for days without a record
         being written, and it must not grow as long. Neither may it with every start: what was
-        replayed counts like what was written, and so do many starts behind one another.
+        replayed counts like what was written, and so do many starts after one another.
         """
         core, settings = self.core, self.core.settings
         return (

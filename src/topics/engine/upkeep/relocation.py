@@ -2,7 +2,7 @@
 
 At every step one complete copy is readable: the object is stored whole, then its table, flags and
 spans are written beside the hot file and synced, then reads switch, and only then the hot file
-goes. Objects that nothing needs any more are deleted behind their local files.
+goes. Objects that nothing needs any more are deleted after their local files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from topics.storage.fs import join, opened
 
 LOG = logging.getLogger("topics.engine")
 
-# As long as a checkpoint waits for a store that takes its time; it goes on beside the next one.
+# The time that a checkpoint waits for a slow store; relocation goes on beside the next one.
 PATIENCE_S = 5.0
 
 
