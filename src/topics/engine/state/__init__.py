@@ -11,6 +11,6 @@ cache of blocks. `tags` finds seqs by tag, `idempotency` writes by key, `names` 
 `cursors` are the places of named readers; `numbers` are those that are given once, `unsealed` is
 what waits for a checkpoint. A `queue` is who holds which job (`queue_values` is what its calls
 take and give); `routers` is who copies from where to where (`router_frames` is what they log).
-`write_request` turns what a client sent into records, rendered once for every reader; `copies`
-gives them other seqs.
+`write_request` turns what a client sent into records, rendered once for every reader; `record` is
+their form, which nobody else looks into; `copies` gives them other seqs.
 """
