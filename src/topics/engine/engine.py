@@ -18,6 +18,7 @@ from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import append, catalog, deletes, deleting, singles
 from topics.engine.ops.told import TICKETS, Teller
 from topics.engine.queue_calls import QueueCalls
+from topics.engine.reader_calls import ReaderCalls
 from topics.engine.reading import pages
 from topics.engine.reading.pages import View
 from topics.engine.routing import definitions
@@ -53,7 +54,15 @@ BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 
 
-class Engine(QueueCalls, Serving):
+class Engine(QueueCalls, ReaderCalls, Serving):
+    """One data directory, open: every call there is, for one thread.
+
+    The calls on topics, routers and records stand here; those of queues, of durable readers and of
+    a server in mixins beside it, which know nothing of each other. What `submit_*` return ends in
+    exactly one way; other calls raise what went wrong, with nothing changed, or OutcomeUnknown.
+    After Poisoned only a new process can tell what is there.
+    """
+
     # -- topics ------------------------------------------------------------------------------
 
     def put_topic(self, name: str, config: catalog.Given = None) -> tuple[TopicConfig, bool]:

@@ -18,7 +18,7 @@ from topics.engine.ops.ceilings import close as close_ceiling
 from topics.engine.ops.resident import write_account
 from topics.engine.recovery.recovery import Recovery
 from topics.engine.routing import forwarding
-from topics.engine.state.segments import Segments
+from topics.engine.state.segments import ColdMiss, Segments
 from topics.engine.state.topic import Topic
 from topics.engine.upkeep import freezing
 from topics.engine.upkeep.maintenance import Maintenance
@@ -34,6 +34,11 @@ SLICE_S = 0.002
 
 
 class Lifecycle:
+    """What all calls of Engine stand on: it is open, its log is sound, its topics are recovered.
+
+    Owns the core, maintenance and the directory's lock, from `opening` to `close`.
+    """
+
     def __init__(self, core: Core, recovery: Recovery, lock: Any) -> None:
         self.core = core
         self.wal_stats = recovery.stats
@@ -237,6 +242,10 @@ class Lifecycle:
         """
         return self._guard(lambda: not self.is_recovering and forwarding.forward(self.core))
 
+    def forward(self) -> bool:
+        """Like `forward_now`, but waits for the cold store."""
+        return self._fetching(self.forward_now)
+
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
         self._recover_rest()
@@ -280,6 +289,15 @@ class Lifecycle:
             with contextlib.suppress(DiskFull, StorageError):
                 self.maintain()
         return result
+
+    def _fetching(self, read: Callable[[], T]) -> T:
+        """Repeats a read until nothing of it is missing from the cold store's cache."""
+        while True:
+            try:
+                return read()
+            except ColdMiss as miss:
+                segments = self.core.segments
+                segments.admit_all(miss.ahead, segments.fetch(miss.ahead))
 
     def _check_open(self) -> None:
         if self._is_closed:

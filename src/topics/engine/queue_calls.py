@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topics.engine.commit.ticket import Owner, Ticket
+from topics.engine.lifecycle import Lifecycle
 from topics.engine.ops import catalog
 from topics.engine.queues import claims, leases
 from topics.engine.queues.handle import QueueHandle
-from topics.engine.reader_calls import ReaderCalls
 from topics.engine.state.queue_values import Acked, Claimant, Claimed, Extended, Nacked
 from topics.engine.state.topic import Topic
 from topics.errors import NotAQueue
 from topics.types import QueueState
 
 
-class QueueCalls(ReaderCalls):
+class QueueCalls(Lifecycle):
+    """A mixin of Engine."""
+
     def claim(self, name: str, node: str, max: int = 1, *, lease_ms: int | None = None) -> Claimed:
         """Leases up to `max` jobs to a worker; waits for cold reads."""
         claimant = claims.claimant_of(node, max, lease_ms, self.core.settings)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from topics.engine.commit.ticket import T, Ticket
+from topics.engine.commit.ticket import Ticket
 from topics.engine.lifecycle import Lifecycle
 from topics.engine.ops import cursors
 from topics.engine.reading import ranges
 from topics.engine.reading.ranges import RangePage
-from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest
 from topics.types import U64_MAX, CursorState
 
 
 class ReaderCalls(Lifecycle):
+    """A mixin of Engine."""
+
     # -- cursors -----------------------------------------------------------------------------
 
     def put_cursor(self, name: str, cursor: str, **given: Any) -> CursorState:
@@ -86,10 +86,6 @@ class ReaderCalls(Lifecycle):
             raise InvalidRequest("ts must be milliseconds from 0 to 2^64 - 1")
         return ranges.seq_at(self._consumed(name), ts, self.core.segments.exact_spans)
 
-    def forward(self) -> bool:
-        """Like `forward_now`, but waits for the cold store."""
-        return self._fetching(self.forward_now)
-
     def _consumed(self, name: str) -> Topic:
         """A topic as it is now, for a read that counts as one."""
         topic, core = self._topic(name), self.core
@@ -97,12 +93,3 @@ class ReaderCalls(Lifecycle):
         core.committer.flush()
         topic.note_read(core.clock.wall_ms())
         return topic
-
-    def _fetching(self, read: Callable[[], T]) -> T:
-        """Repeats a read until nothing of it is missing from the cold store's cache."""
-        while True:
-            try:
-                return read()
-            except ColdMiss as miss:
-                segments = self.core.segments
-                segments.admit_all(miss.ahead, segments.fetch(miss.ahead))

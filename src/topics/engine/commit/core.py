@@ -35,6 +35,13 @@ TIDY_AT_ONCE_PIECES = 4
 
 
 class Core:
+    """Owns the topics of one engine by name and by id, and what they have in common.
+
+    There is one for each directory that is open, and nothing of it outlives it. Totals over all
+    topics (live bytes, keys, what is unsealed) are true after every operation. Its parts have
+    owners of their own: the log, what is committed, what is prepared, numbers that are given once.
+    """
+
     def __init__(self, data: DataDir, clock: Clock, settings: Settings, segments: Segments) -> None:
         self.data = data
         self.clock = clock
@@ -254,7 +261,7 @@ class Core:
     def monotonic_ms(self) -> int:
         return round(self.clock.monotonic_s() * 1000)
 
-    def expire(self, topic: Topic, *, log: bool = True) -> None:
+    def expire(self, topic: Topic) -> None:
         """Brings a topic's TTL floor up to now, and writes down that it moved.
 
         The frame is what keeps the floor from going back when the clock does, restarts included.
@@ -271,7 +278,7 @@ class Core:
         if topic.holds and retention.evict(topic, load, now_ms=now_ms):
             moved.append(EVICTED)
         self.recount(topic)
-        if log and topic.durability != "ephemeral" and self.committer.poison is None:
+        if topic.durability != "ephemeral" and self.committer.poison is None:
             for state in moved:
                 self._log_floor(topic, state, floor)
 

@@ -17,6 +17,8 @@ from topics.engine.state.topic import Topic
 from topics.errors import RecordTooLarge, Throttled, TopicFull
 from topics.storage.columns import Columns
 
+UNBOUNDED = 1 << 62
+
 
 class Growth(Frame):
     """A frame that takes seqs of its topic; `size` is what it counts for until it arrives."""
@@ -98,16 +100,26 @@ def check_room(core: Core, topic: Topic, count: int, size: int) -> None:
             "nothing was written. Raise the cap or split the write.",
             **caps,
         )
-    pending = topic.next_seq - 1 - topic.head
-    full = config.cap_records and topic.live_count + pending + count > config.cap_records
-    if full or (
-        config.cap_bytes and topic.live_bytes + topic.pending_bytes + size > config.cap_bytes
-    ):
+    records_left, bytes_left = room(core, topic)
+    if count > records_left or size > bytes_left:
         raise TopicFull(
             f'topic "{topic.name}" is full and refuses new records; nothing was written. '
             "Retry after consumers have deleted some.",
             **caps, head_seq=topic.head, earliest_seq=topic.floor,
         )  # fmt: skip
+
+
+def room(core: Core, topic: Topic) -> tuple[int, int]:
+    """How many records and bytes a topic takes before it is full, with what is on its way."""
+    config, records, size = topic.config, UNBOUNDED, UNBOUNDED
+    if core.settings.max_total_bytes:
+        size = core.settings.max_total_bytes - core.live_bytes - core.pending_bytes
+    if config.discard == "reject":
+        if config.cap_records:
+            records = config.cap_records - topic.live_count - (topic.next_seq - 1 - topic.head)
+        if config.cap_bytes:
+            size = min(size, config.cap_bytes - topic.live_bytes - topic.pending_bytes)
+    return records, size
 
 
 def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:

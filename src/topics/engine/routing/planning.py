@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from topics.engine.commit.core import Core
+from topics.engine.ops.growth import UNBOUNDED, room
 from topics.engine.state.block import Block
 from topics.engine.state.copies import RouterStamp, copies
 from topics.engine.state.explaining import states
@@ -20,7 +21,6 @@ from topics.types import DELETED, LIVE, SOURCE_TRIM, UNASSIGNED
 
 RECORDS_MAX = 1000
 BYTES_MAX = 1024 * 1024
-UNBOUNDED = 1 << 62
 
 
 # Copies, or None for a hole.
@@ -52,7 +52,7 @@ def plan(core: Core, router: Router, upto: int, ts: int) -> Plan:
     source, dest = router.source, router.dest
     found = Plan(router.ahead.cursor)
     looks = RECORDS_MAX
-    records, size = _room(core, dest)
+    records, size = room(core, dest)
     if not _knows_enough(core, router):
         return found
     for low, high, state in states(source, found.cursor + 1, upto):
@@ -115,19 +115,6 @@ def _at_least_one(found: Plan, router: Router) -> Plan:
             )  # fmt: skip
         raise TopicFull(f'topic "{dest.name}" is full', topic=dest.name)
     return found
-
-
-def _room(core: Core, dest: Topic) -> tuple[int, int]:
-    """How many records and bytes the destination takes before it is full."""
-    config, records, size = dest.config, UNBOUNDED, UNBOUNDED
-    if core.settings.max_total_bytes:
-        size = core.settings.max_total_bytes - core.live_bytes - core.pending_bytes
-    if config.discard == "reject":
-        if config.cap_records:
-            records = config.cap_records - dest.live_count - (dest.next_seq - 1 - dest.head)
-        if config.cap_bytes:
-            size = min(size, config.cap_bytes - dest.live_bytes - dest.pending_bytes)
-    return records, size
 
 
 def _add(

@@ -33,6 +33,11 @@ STALE_MAX = 1024
 
 
 class Queue:
+    """Owns the jobs of one topic that were ever handed out: each is in one place at a time.
+
+    Times are monotonic milliseconds, given by the caller; what is durable of it is the log's.
+    """
+
     __slots__ = (
         "cursor", "dead_lettered", "delayed", "due", "expired", "free", "is_logged", "leases",
         "leaving", "moments", "moving", "tries", "turn", "version",

@@ -54,6 +54,12 @@ class HeldBytes:
 
 
 class Segments:
+    """Owns the sealed segments of one engine, their open files and the blocks that are cached.
+
+    A segment is live while a block needs it, then garbage until two snapshots are without it. Both
+    the cache and what is resident of sealed blocks have bounds; a read never waits for the store.
+    """
+
     def __init__(self, fs: Fs, directory: str, store: Store | None, cache_bytes_max: int) -> None:
         self.fs = fs
         self.directory = directory

@@ -38,6 +38,8 @@ Hole = tuple[int, int, int]
 
 
 class Topic:
+    """Owns all of that and changes itself; it decides nothing about time, caps or the log."""
+
     __slots__ = (
         "account", "blocks", "bytes_total", "ceiling", "config", "config_version", "counted_bytes",
         "cursors", "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes",
