@@ -36,11 +36,17 @@ def decide(topic: Topic, from_seq: int, *, epoch: int | None = None) -> Decision
     if from_seq + 1 < topic.evict_floor:
         assert topic.account is not None
         told_floor = Tombstone(
-            gap_from=from_seq + 1, gap_to=floor - 1, reason=topic.reason(from_seq),
+            gap_from=from_seq + 1, gap_to=floor - 1, reason=_reason(topic, from_seq),
             missed_estimate=topic.account.lost(from_seq + 1, floor - 1),
             earliest_seq=floor, head_seq=head,
         )  # fmt: skip
     return Decision(told_floor, floor - 1, _upto(topic, floor - 1))
+
+
+def _reason(topic: Topic, from_seq: int) -> str:
+    """The word for what was lost above `from_seq` and below the floor."""
+    words = {REASONS[state] for state, seq in topic.lost if seq > from_seq}
+    return words.pop() if len(words) == 1 else "mixed"
 
 
 def _at_edge(topic: Topic, from_seq: int) -> Decision:

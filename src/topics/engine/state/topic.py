@@ -28,7 +28,7 @@ from topics.engine.state.queue import Queue
 from topics.engine.state.tags import TagIndex
 from topics.errors import TopicsError
 from topics.storage.columns import Columns
-from topics.types import DELETED, REASONS, SEQ_BASE, Cursor, Durability, TopicConfig
+from topics.types import DELETED, SEQ_BASE, Cursor, Durability, TopicConfig
 
 FIRST = attrgetter("first")
 # A write smaller than this joins the open block; a larger one is a block of its own, uncopied.
@@ -144,11 +144,6 @@ class Topic:
         kept = tuple((s, q) for s, q in self.lost if s != state)
         before = next((q for s, q in self.lost if s == state), 0)
         self.lost = (*kept, (state, max(seq, before)))
-
-    def reason(self, from_seq: int) -> str:
-        """The word for what was lost above `from_seq` and below the floor."""
-        words = {REASONS[state] for state, seq in self.lost if seq > from_seq}
-        return words.pop() if len(words) == 1 else "mixed"
 
     def raise_floor(self, target: int, state: int, load: Loader) -> None:
         """Accounts for every seq below `target`: live ones as `state`, the rest as what they are.
