@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import cold, engine, peers, queues, shapes, sse
+from bench import cold, engine, peers, queues, routers, shapes, sse
 from bench.report import Report
 
 SUITES = {
@@ -12,6 +12,7 @@ SUITES = {
     "cold": ("Appends beside reads from a cold tier on S3", cold.run),
     "peers": ("The server beside Redis Streams", peers.run),
     "shapes": ("Single writes as people send them", shapes.run),
+    "routers": ("Routers: from a write to its copies", routers.run),
     "queues": ("Queues beside a Redis Streams consumer group", queues.run),
     "sse": ("Watching over server-sent events", sse.run),
 }

@@ -14,8 +14,7 @@ class LateSyncer(Syncer):
         self.asked: list[Shard] = []
 
     def kick(self, shard: Shard) -> None:
-        if shard not in self.asked:
-            self.asked.append(shard)
+        self.asked.extend(each for each in shard.footings.below(shard) if each not in self.asked)
 
     def release(self, *indexes: int) -> None:
         """Syncs the shards with these indexes, or all that were asked for."""

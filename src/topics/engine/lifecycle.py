@@ -215,6 +215,15 @@ class Lifecycle:
         """`notify` is called from a sync thread whenever `poll` may have something to do."""
         self.core.on_durable(notify)
 
+    def on_backlog(self, wake: Callable[[], None]) -> None:
+        """`wake` is called whenever routers have got something to forward."""
+        self.core.routers.wake = wake
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether routers have something to forward; perhaps not yet."""
+        return bool(self.core.routers.dirty)
+
     def flush(self) -> None:
         """Writes what was submitted; ungated tickets have ended when it returns."""
         self._guard(self.core.committer.flush)
@@ -236,7 +245,7 @@ class Lifecycle:
         return self._guard(lambda: self.maintenance.run(budget_s))
 
     def forward_now(self) -> bool:
-        """Forwards a piece for each router that has one; True when there is more at once.
+        """Forwards what the routers have, within bounds; True when there is more at once.
 
         Raises ColdMiss for what has to be fetched first.
         """

@@ -6,6 +6,7 @@ Promises:
   nothing that was written. It raises DiskFull with the log as it was, or Poisoned.
 - `Shard.sync` makes durable everything written before it was called, in file order, and enters how
   far that is in MARKS before anybody can see it. It may run in a thread of its own, beside writes.
+  What stands on bytes of another shard counts as durable no earlier than those (`footing`).
 - After any failed sync nothing more is written or synced (docs/guarantees.md#fsync): the pages
   may have been dropped and marked clean, so a second attempt could succeed without them.
 - A new process never appends to an old process's file. Every start opens a new *generation*.
@@ -24,6 +25,7 @@ from topics.clock import Clock
 from topics.errors import DiskFull, Overloaded, Poisoned, StorageError
 from topics.settings import Settings
 from topics.storage import frames
+from topics.storage.footing import Footings
 from topics.storage.frames import SECTOR, FileHeader, Mark
 from topics.storage.fs import File, Fs, join
 from topics.storage.marks import Marks
@@ -110,10 +112,14 @@ class Shard:
     clock: Clock
     stats: WalStats
     marks: Marks
+    footings: Footings[Shard]
     current: WalFile = field(init=False)
     # Rotated files whose last bytes may not be durable yet, oldest first.
     unsynced: list[WalFile] = field(default_factory=list, init=False)
     offset: int = field(default=SECTOR, init=False)
+    # How far the bytes are on the disk, with the frame behind it; and how far nothing can take them
+    # away any more, which is less where they stand on bytes of another shard.
+    flushed: tuple[Mark, int] = field(default=(Mark(0, 0), 1), init=False)
     synced: Mark = field(default=Mark(0, 0), init=False)
     lsn: int = field(default=1, init=False)
     poison: Exception | None = field(default=None, init=False)
@@ -129,6 +135,8 @@ class Shard:
     def open(self, capacity: int) -> None:
         self.current = self.create_file(1, capacity)
         self.synced = Mark(1, SECTOR)
+        self.flushed = self.synced, self.lsn
+        self.footings.enter(self)
 
     @property
     def position(self) -> Mark:
@@ -307,7 +315,8 @@ class Shard:
             files, upto, lsn = [*self.unsynced, self.current], self.position, self.lsn
         if self.poison is not None:
             return
-        if upto == self.synced:
+        if upto == self.flushed[0]:
+            self.footings.settle()
             if self.wants_settled:
                 self.settle()
             return
@@ -315,7 +324,6 @@ class Shard:
         try:
             for wal_file in files:
                 wal_file.file.sync()
-            self.marks.enter(self.index, upto, lsn)
         except OSError as error:
             self.poison = error
             return
@@ -324,13 +332,23 @@ class Shard:
         self.stats.note_sync(self.sync_s)
         self.stats.fsyncs_total += len(files)
         with self.lock:
-            self.synced = upto
+            self.flushed = upto, lsn
             done = [f for f in self.unsynced if f.number < upto.number]
             self.unsynced = [f for f in self.unsynced if f.number >= upto.number]
         for wal_file in done:
             wal_file.file.close()
+        self.footings.settle()
         if self.marks.is_due(ended):
             self.settle()
+
+    def vouch(self, upto: Mark, lsn: int) -> None:
+        """Enters in MARKS how far nothing can be taken any more; a failure poisons the shard."""
+        try:
+            self.marks.enter(self.index, upto, lsn)
+        except OSError as error:
+            self.poison = error
+            return
+        self.synced = upto
 
     def settle(self) -> None:
         """Makes MARKS durable. A failure poisons the shard."""

@@ -118,13 +118,14 @@ class Lateness(Syncer, Jobs):
         shard.sync()
         if shard.poison is None:
             # A sync vouches for no more than was there when it began.
-            shard.synced = upto
+            shard.synced = min(shard.synced, upto)
         self._notify()
 
     # -- what the engine asks for ------------------------------------------------------------
 
     def kick(self, shard: Shard) -> None:
-        self._asked[shard.index] = shard
+        for each in shard.footings.below(shard):
+            self._asked[each.index] = each
 
     def touch(self, shard: Shard) -> None:
         self._asked[shard.index] = shard
@@ -133,11 +134,12 @@ class Lateness(Syncer, Jobs):
         self._asked[shard.index] = shard
 
     def wait(self, shard: Shard, upto: Mark) -> None:
-        while shard.synced < upto and shard.poison is None:
-            if shard.index not in self._begun:
-                self.kick(shard)
-                self.take("begin sync", shard.index, None)
-            self.take("end sync", shard.index, None)
+        while shard.synced < upto and not shard.footings.is_given_up(shard):
+            for each in shard.footings.below(shard):
+                if each.index not in self._begun:
+                    self._asked[each.index] = each
+                    self.take("begin sync", each.index, None)
+                self.take("end sync", each.index, None)
 
     def close(self) -> None:
         """Threads are joined: what has begun ends, what was only asked for does not begin."""

@@ -19,10 +19,9 @@ MUTANTS = (
     ),
     Mutant(
         "MARKS entered before the sync", "storage/wal.py",
-        "            for wal_file in files:\n                wal_file.file.sync()\n"
-        "            self.marks.enter(self.index, upto, lsn)\n",
-        "            self.marks.enter(self.index, upto, lsn)\n"
-        "            for wal_file in files:\n                wal_file.file.sync()\n",
+        "        try:\n            for wal_file in files:\n",
+        "        try:\n            self.marks.enter(self.index, upto, lsn)\n"
+        "            for wal_file in files:\n",
     ),
     Mutant(
         "log file without a directory sync", "storage/wal.py",
@@ -227,10 +226,9 @@ MUTANTS = (
         is_quick=False, area="queue",
     ),
     Mutant(
-        "forwarded before the source is durable", "engine/routing/forwarding.py",
-        '    if topic.config.durability in ("fsync", "ephemeral"):\n        return topic.head\n',
-        "    return topic.head\n",
-        area="router", first="appends",
+        "copies durable before their source", "engine/routing/forwarding.py",
+        "        core.committer.stand_on(dest, router.source)\n", "        pass\n",
+        area="router", first="deletes_of_copies",
     ),
     Mutant(
         "copy seen before it is durable", "engine/routing/forwarding.py",

@@ -108,6 +108,20 @@ def sliced_disk(run: RouterRun) -> None:
     run.settle()
 
 
+def deletes_of_copies(run: RouterRun) -> None:
+    """Their shard is synced for the deletes, when nobody has synced their source's yet."""
+    run.put("a", durability="disk")
+    run.put("b", durability="disk")
+    run.route("a", "b")
+    run.route("b", "c")
+    for turn in range(4):
+        run.write("a", 3)
+        run.settle()
+        run.delete("b", match="x")
+        run.write("b", 1)
+        run.delete("c", before=2 * turn)
+
+
 def chain(run: RouterRun) -> None:
     """Four topics in two shards, written in the middle, one of them made again under its name."""
     run.put("b", durability="fsync")
@@ -148,6 +162,7 @@ WORKFLOWS: dict[str, tuple[Callable[[RouterRun], None], Settings]] = {
     "dropped_source": (dropped_source, SETTINGS),
     "sliced": (sliced, SLICED),
     "sliced_disk": (sliced_disk, SLICED),
+    "deletes_of_copies": (deletes_of_copies, SETTINGS),
     "chain": (chain, SETTINGS),
     "changes": (changes, SETTINGS),
 }

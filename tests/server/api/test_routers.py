@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +274,19 @@ def test_a_record_that_can_never_fit_blocks_and_is_not_passed_over(
     found = arrived(client, dest, len(seqs[way_out]))
     values = {1: "small", 2: "x" * 2000, 3: "last"}
     assert [record["data"] for record in found] == [values[seq] for seq in seqs[way_out]]
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory", "ephemeral"])
+def test_who_has_the_answer_to_a_write_finds_its_copies(
+    client: Client, topic: str, durability: str
+) -> None:
+    """Through a chain, with no wait in between."""
+    names = [f"{topic}.{durability}.{number}" for number in range(5)]
+    for name in names:
+        assert client.put(f"/v0/topics/{name}", {"durability": durability}).status == 201
+    for source, dest in pairwise(names):
+        assert route(client, source, dest).status == 201
+    for number in range(30):
+        write(client, names[0], number)
+        page = client.post(f"/v0/topics/{names[-1]}/diff", {"from_seq": number}).json
+        assert [record["data"] for record in page["records"]] == [number]

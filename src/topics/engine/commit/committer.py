@@ -338,6 +338,16 @@ class Committer:
         shard = self._lane_of(topic).shard
         return not shard.is_dirty if upto is None else not shard.synced < upto
 
+    def stand_on(self, topic: Topic, source: Topic) -> None:
+        """What is staged for a topic from here on is durable no earlier than its source is now."""
+        shard = self._lane_of(topic).shard
+        shard.footings.add(shard, self._lane_of(source).shard)
+
+    def is_behind(self, topic: Topic, source: Topic) -> bool:
+        """Whether nothing of a topic can be durable before all that its source has now is."""
+        shard = self._lane_of(topic).shard
+        return shard is self._lane_of(source).shard and shard.footings.is_firm(shard)
+
     def ask_sync(self, topic: Topic) -> None:
         """Somebody waits for what was written so far, which nobody else perhaps does."""
         self._log.syncer.kick(self._lane_of(topic).shard)

@@ -14,7 +14,8 @@ class Syncer:
 
     def kick(self, shard: Shard) -> None:
         """Something waits for this shard."""
-        shard.sync()
+        for each in shard.footings.below(shard):
+            each.sync()
 
     def touch(self, shard: Shard) -> None:
         """Something was written that nobody waits for."""
@@ -25,7 +26,8 @@ class Syncer:
 
     def wait(self, shard: Shard, upto: Mark) -> None:
         if shard.synced < upto:
-            shard.sync()
+            for each in shard.footings.below(shard):
+                each.sync()
 
     def close(self) -> None:
         pass
@@ -55,10 +57,11 @@ class ThreadSyncer(Syncer):
             thread.start()
 
     def kick(self, shard: Shard) -> None:
-        # Counted before the event: one that is cleared unseen is still noticed after the sync.
-        self._asked[id(shard)] += 1
-        self._wake[id(shard)].set()
-        self._dirty[id(shard)].set()
+        for each in shard.footings.below(shard):
+            # Counted before the event: one that is cleared unseen is still noticed after the sync.
+            self._asked[id(each)] += 1
+            self._wake[id(each)].set()
+            self._dirty[id(each)].set()
 
     def touch(self, shard: Shard) -> None:
         dirty = self._dirty[id(shard)]
@@ -70,7 +73,7 @@ class ThreadSyncer(Syncer):
 
     def wait(self, shard: Shard, upto: Mark) -> None:
         with self._synced:
-            while shard.synced < upto and shard.poison is None:
+            while shard.synced < upto and not shard.footings.is_given_up(shard):
                 self.kick(shard)
                 self._synced.wait(1.0)
 

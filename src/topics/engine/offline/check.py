@@ -285,7 +285,7 @@ class Checker:
 
     def _fold(self, replay: Replay, groups: frames.Groups, line: Timeline) -> None:
         try:
-            replay.groups(groups, line.generation)
+            replay.groups(groups, line)
         except CorruptData as error:
             self._can_not_fold(error)
         except (AssertionError, LookupError, ValueError) as error:

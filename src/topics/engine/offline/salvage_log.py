@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from topics.engine.offline.salvaged import Base, Salvage
 from topics.engine.ops.catalog import CreateFrame
+from topics.engine.recovery.rederive import Mapped
 from topics.engine.recovery.replay import Later, Replay
 from topics.engine.state.topic import Topic
 from topics.storage import frames, wal_salvage
@@ -73,10 +74,14 @@ class SalvageReplay(Replay):
         topic.renew(frame.epoch)
         self.name(topic)
 
-    def lost(self, dest: Topic, _source_id: int, _seq: int, /) -> None:
-        at = dest.head + 1
-        self.found.lose(dest, at, at)
-        dest.add_hole(at, at, CORRUPTION)
+    def lost(self, dest: Topic, _mapped: Mapped, low: int, high: int, /) -> None:
+        first, last = dest.head + 1, dest.head + high - low + 1
+        self.found.lose(dest, first, last)
+        dest.add_hole(first, last, CORRUPTION)
+
+    def is_vouched(self, _groups: Groups, _index: int) -> bool:
+        """What is not there is missing, whoever was to have it."""
+        return True
 
     def doubt(self, shard: int, shards: int) -> None:
         """Frames of a shard are missing, after what was set aside of its topics so far."""
@@ -134,7 +139,7 @@ def _replay_line(
     for stretch in wal_salvage.salvage(found.core.data, line, first_number=first):
         if stretch.lost_frames != 0:
             miss(stretch.lost_frames)
-        replay.groups(stretch.groups, line.generation)
+        replay.groups(stretch.groups, line)
     found.clean[line.generation, line.shard] = replay.is_clean
     lost = wal_salvage.lost_at_end(line)
     # The mark of an orderly stop is the last group: where nobody else knows, it is believed.

@@ -26,8 +26,20 @@ def cover(core: Core, topic: Topic, last_seq: int) -> bool:
     if last_seq > ceiling.ask_seq:
         core.open_topics[topic.id] = None
         _raise(core, topic, ceiling.ask(last_seq, core.clock.monotonic_s()))
+        for router in core.routers.from_topic(topic):
+            # Its copy comes next, and should find room.
+            open_ahead(core, router.dest)
     # One that was asked for is perhaps not durable yet.
     return over
+
+
+def open_ahead(core: Core, topic: Topic) -> None:
+    """Opens a topic of class disk that is closed, so that its next record need not wait."""
+    # With a class on its way the ceiling would stand in the log behind it.
+    is_changing = topic.version_staged > topic.config_version
+    asked_seq = max(topic.ceiling.seq, topic.ceiling.ask_seq)
+    if topic.durability == "disk" and not is_changing and topic.next_seq > asked_seq:
+        cover(core, topic, topic.next_seq)
 
 
 def is_below(topic: Topic, seq: int) -> bool:

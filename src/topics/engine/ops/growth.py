@@ -139,5 +139,5 @@ def published(core: Core, topic: Topic, count: int, size: int) -> None:
     else:
         core.recount(topic)
     if topic.id in core.routers.sources:
-        core.routers.dirty[topic.id] = None
+        core.routers.note(topic.id)
     core.published(topic)

@@ -35,6 +35,7 @@ from topics.engine.state import router_frames
 from topics.engine.state.topic import Topic
 from topics.errors import StorageError
 from topics.storage import frames, marks, wal_reader
+from topics.storage.footing import Footings
 from topics.storage.frames import Groups, Mark
 from topics.storage.fs import opened
 from topics.storage.marks import Known, Vouch
@@ -47,6 +48,8 @@ EPOCH_JUMP = 1 << 20
 # Frames that say what a start decided of one topic, at most: of an ephemeral one a new epoch, a
 # floor and a hole, of others one of these after a machine crash.
 NOTES = {"fsync": 0, "ephemeral": 3}
+# What a map grows by when it says of a run that a crash took it: two runs and their length.
+LOST_RUN_BYTES = 64
 
 
 @dataclass(slots=True)
@@ -97,7 +100,7 @@ class Recovery:
         for index, (line, first_number) in enumerate(wanted):
             self.replay.is_clean = False
             for groups in self._read(line, first_number, read):
-                self.replay.groups(groups, line.generation)
+                self.replay.groups(groups, line)
                 yield 0.1 + 0.8 * index / len(wanted)
             clean[line.generation, line.shard] = self.replay.is_clean
             if line.damage is not None:
@@ -200,10 +203,14 @@ class Recovery:
             shards=settings.wal_shards, earlier=earlier,
         )  # fmt: skip
         self._opened.callback(begun.close)
+        footings = Footings[Shard]()
         shards = [
-            Shard(fs, self.data.wal, generation, index, settings, core.clock, self.stats, begun)
+            Shard(
+                fs, self.data.wal, generation, index, settings, core.clock, self.stats, begun,
+                footings,
+            )
             for index in range(settings.wal_shards)
-        ]
+        ]  # fmt: skip
         for shard in shards:
             shard.is_routed = self._is_routed or bool(core.routers.recovered)
         open_shards(shards, settings.wal_file_bytes, self._bytes_min())
@@ -224,6 +231,10 @@ class Recovery:
         for tail in self._unsynced():
             for row in tail.groups.frames[tail.first :][["topic", "cols", "size"]].tolist():
                 needed[row[0] % len(needed)] += frames.padded(overhead + row[1] + row[2])
+            for (groups_id, index), lost in self.replay.bereft.items():
+                if groups_id == id(tail.groups):
+                    topic_id = int(tail.groups.frames["topic"][index])
+                    needed[topic_id % len(needed)] += frames.padded(len(lost) * LOST_RUN_BYTES)
         for topic in self.core.by_id.values():
             count = NOTES.get(topic.config.durability, int(self._lost_possible))
             needed[topic.id % len(needed)] += count * frames.ENTRY.size
@@ -240,22 +251,22 @@ class Recovery:
     def _copy_tails(self) -> None:
         """Copies what may not be durable, byte for byte, into files that we sync ourselves.
 
-        After a failed sync the page cache can show bytes the disk does not have.
+        After a failed sync the page cache can show bytes the disk does not have. Of a map whose
+        source a crash took, the copy says so: it is as durable as any other from here on.
         """
         for tail in self._unsynced():
             groups = tail.groups
             table = groups.frames
             for index in range(tail.first, len(table)):
-                row = table[index]
+                row = table[index].copy()
                 if int(row["topic"]) == 0:
                     continue
-                cols_at, payload_at = int(groups.cols_at[index]), int(groups.payload_at[index])
-                self.core.log.copy(
-                    int(row["topic"]),
-                    row.tobytes(),
-                    groups.raw[cols_at : cols_at + int(row["cols"])],
-                    groups.raw[payload_at : payload_at + int(row["size"])],
-                )
+                columns, payload = groups.columns_raw(index), bytes(groups.payload(index))
+                lost = self.replay.bereft.get((id(groups), index))
+                if lost is not None:
+                    payload = rederive.without_lost(router_frames.decode_map(payload), lost)
+                    row["size"] = len(payload)
+                self.core.log.copy(int(row["topic"]), row.tobytes(), columns, payload)
         self._tails.clear()
 
     def settle_losses(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from operator import itemgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,13 +29,23 @@ from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.frames import Groups
 from topics.storage.segment import Row
-from topics.types import LIVE, SOURCE_TRIM
+from topics.types import CRASH, LIVE
 
 # Columns with the seq of their first record.
 Found = tuple[Columns, int]
 # A run of frames of one topic with ascending seqs.
 Frames = tuple[int, Groups, int, int]
 _FIRST = itemgetter(0)
+
+
+class Mapped(NamedTuple):
+    """A map, and where in the log it stands."""
+
+    frame: MapFrame
+    generation: int
+    ts: int
+    groups: Groups
+    at: int
 
 
 class Fold(Protocol):
@@ -48,7 +58,7 @@ class Fold(Protocol):
 
     def goes_on(self, topic: Topic, first: int) -> bool: ...
 
-    def lost(self, dest: Topic, source_id: int, seq: int, /) -> None: ...
+    def lost(self, dest: Topic, mapped: Mapped, low: int, high: int, /) -> None: ...
 
 
 class SourceBytes:
@@ -189,6 +199,20 @@ def lacks(sources: SourceBytes, source_id: int, generation: int, runs: list[Run]
     return False
 
 
+def without_lost(frame: MapFrame, lost: list[tuple[int, int]]) -> bytes:
+    """A map that says which of its copies a crash took, with their source."""
+    runs: list[Run] = []
+    for state, low, high in frame.runs:
+        for first, last in lost:
+            if state == LIVE and low <= first <= high:
+                runs += [(LIVE, low, first - 1)] * (low < first)
+                runs.append((CRASH, first, last))
+                low = last + 1
+        runs += [(state, low, high)] * (low <= high)
+    frame.packed = router_frames.pack(runs)
+    return router_frames.encode(frame)
+
+
 def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: int) -> None:
     """Makes the copies of a map again; those already there are left alone."""
     row = groups.frames[index]
@@ -201,23 +225,23 @@ def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: 
         return
     for state, low, high in wanted(dest, frame, first):
         if state == LIVE:
-            _copy_again(fold, dest, frame, generation, low, high, ts)
+            _copy_again(fold, dest, Mapped(frame, generation, ts, groups, index), low, high)
         else:
-            dest.add_hole(dest.head + 1, dest.head + high - low + 1, SOURCE_TRIM)
+            dest.add_hole(dest.head + 1, dest.head + high - low + 1, state)
     dest.pass_time(ts)
 
 
-def _copy_again(
-    fold: Fold, dest: Topic, frame: MapFrame, generation: int, low: int, high: int, ts: int
-) -> None:
-    sources = fold.sources
+def _copy_again(fold: Fold, dest: Topic, mapped: Mapped, low: int, high: int) -> None:
+    sources, frame, generation, ts = fold.sources, *mapped[:3]
+    assert sources is not None
     while low <= high:
-        found = None
-        if sources is not None:
-            found = sources.find(frame.source_id, generation, low, high)
-        if found is None or sources is None:
-            fold.lost(dest, frame.source_id, low)
-            low += 1
+        found = sources.find(frame.source_id, generation, low, high)
+        if found is None:
+            stop = low + 1
+            while stop <= high and not sources.find(frame.source_id, generation, stop, high):
+                stop += 1
+            fold.lost(dest, mapped, low, stop - 1)
+            low = stop
             continue
         columns, first = found
         stop = min(first + len(columns), high + 1)

@@ -17,7 +17,7 @@ from topics.engine.ops.catalog import CreateFrame, decode_configure, decode_crea
 from topics.engine.ops.resident import replay_hole
 from topics.engine.queues.origins import Moves
 from topics.engine.recovery import rederive
-from topics.engine.recovery.rederive import SourceBytes
+from topics.engine.recovery.rederive import Mapped, SourceBytes
 from topics.engine.recovery.replay_frames import HANDLERS
 from topics.engine.state import retention, router_frames
 from topics.engine.state.topic import Topic
@@ -25,7 +25,9 @@ from topics.errors import CorruptData
 from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.storage.columns import Columns
-from topics.storage.frames import Groups
+from topics.storage.frames import Groups, Mark
+from topics.storage.wal_reader import Timeline
+from topics.types import CRASH
 
 # Frames that need records of another topic, which may stand in another shard.
 ROUTED = frozenset((frames.ROUTER, frames.UNROUTE, frames.MAP))
@@ -57,6 +59,12 @@ class Replay:
         self.deferred: dict[int, deque[Later]] = {}
         self.sources = SourceBytes(core) if is_routed else None
         self.routed: set[int] = set()
+        # The timeline and the file that groups are from, while maps are set aside.
+        self._places: dict[int, tuple[Timeline, int]] = {}
+        # Topics of which the rest of a generation stands once more in a later one.
+        self._superseded: dict[int, int] = {}
+        # Maps whose source a crash took, by their groups and their place there: what was lost.
+        self.bereft: dict[tuple[int, int], list[tuple[int, int]]] = {}
         # A topic that was dropped stays so when the frame of its creation comes by again.
         self.dropped: set[int] = set()
         # The youngest topic that ever had a name, by name, gone or not.
@@ -71,11 +79,13 @@ class Replay:
         self.recovered_generation = 0
         self.is_clean = False
 
-    def groups(self, groups: Groups, generation: int) -> None:
+    def groups(self, groups: Groups, line: Timeline) -> None:
         """Applies every frame of a file, runs of one topic's appends at a time."""
-        table = groups.frames
+        table, generation = groups.frames, line.generation
         if not len(table):
             return
+        if self.sources is not None:
+            self._places[id(groups)] = line, line.end.number
         topics, kinds = table["topic"], table["kind"]
         size = int(table["cols"].sum(dtype=np.int64)) + int(table["size"].sum(dtype=np.int64))
         self.core.unsealed.replay(table.nbytes + size)
@@ -131,6 +141,7 @@ class Replay:
                 self.core.leave(topic)
         self.succeeded.clear()
         self.routed.clear()
+        self._places.clear()
         self.sources = None
 
     def finish_deferred(self, topic_id: int) -> None:
@@ -153,7 +164,7 @@ class Replay:
             generation, groups, first, stop = later[0]
             if groups is None:
                 self.doubted(here)
-            else:
+            elif not self._is_superseded(here, later[0]):
                 kind = int(groups.frames["kind"][first])
                 self.apply(here, kind, groups, first, stop, generation)
             # Not before: what failed is applied again by whoever tries again.
@@ -173,6 +184,36 @@ class Replay:
         wanted = rederive.wanted(dest, frame, int(groups.frames["first"][index]))
         lacks = rederive.lacks(self.sources, frame.source_id, generation, wanted)
         return frame.source_id if lacks else None
+
+    def _is_superseded(self, topic_id: int, later: Later) -> bool:
+        """Whether frames are to be left to the later session that has copied them.
+
+        That one found them in the page cache after its predecessor was killed. Since then a crash
+        of the machine may have taken some, and left a map without its source; not the copies, which
+        were synced. Whatever follows that map is among them too.
+        """
+        generation, groups, first, _ = later
+        if self._superseded.get(topic_id) == generation:
+            return True
+        dest = self.core.by_id.get(topic_id)
+        if (
+            groups is None or dest is None or self.sources is None
+            or generation >= self.recovered_generation
+            or groups.frames["kind"][first] != frames.MAP
+            or self.is_vouched(groups, first)
+        ):  # fmt: skip
+            return False
+        frame = router_frames.decode_map(groups.payload(first))
+        wanted = rederive.wanted(dest, frame, int(groups.frames["first"][first]))
+        if not rederive.lacks(self.sources, frame.source_id, generation, wanted):
+            return False
+        self._superseded[topic_id] = generation
+        return True
+
+    def is_vouched(self, groups: Groups, index: int) -> bool:
+        """Whether a frame is known to have been durable."""
+        line, number = self._places[id(groups)]
+        return Mark(number, int(groups.starts[groups.frame_group[index]])) < line.mark
 
     def doubted(self, topic_id: int) -> None:
         """Frames of this topic's shard may be missing at this place of its timeline."""
@@ -331,11 +372,19 @@ class Replay:
         """Frames go on at `first`, and nothing says what became of the seqs in front of it."""
         raise CorruptData(f"topic {topic.name}: frames skip from {topic.head} to {first}")
 
-    def lost(self, dest: Topic, source_id: int, seq: int, /) -> None:
-        """A map speaks of a source seq that is nowhere: it was durable before the map was."""
-        raise CorruptData(
-            f"topic {dest.name}: record {seq} of its source (topic id {source_id}) is missing"
-        )
+    def lost(self, dest: Topic, mapped: Mapped, low: int, high: int, /) -> None:
+        """A map speaks of source seqs that are nowhere.
+
+        They were durable when the map was vouched for. Before that a crash of the machine may take
+        them from the source's shard and leave the map: then it takes the copies too.
+        """
+        if self.is_vouched(mapped.groups, mapped.at):
+            raise CorruptData(
+                f"topic {dest.name}: record {low} of its source (topic id "
+                f"{mapped.frame.source_id}) is missing"
+            )
+        self.bereft.setdefault((id(mapped.groups), mapped.at), []).append((low, high))
+        dest.add_hole(dest.head + 1, dest.head + high - low + 1, CRASH)
 
     def publish(self, topic: Topic, first: int, columns: Columns) -> None:
         load = self.core.segments.spans

@@ -10,7 +10,7 @@ from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Name
 from topics.engine.commit.ticket import Ticket
-from topics.engine.ops import catalog
+from topics.engine.ops import catalog, ceilings
 from topics.engine.ops.deletes import parse_match
 from topics.engine.state import router_frames
 from topics.engine.state.router_frames import Guarantee, Place, RouterOptions
@@ -80,6 +80,9 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket[None]
     if before is not None:
         core.routers.leave(before)
     core.routers.enter(router)
+    # Durable with the router, so that the first copy finds room.
+    ceilings.open_ahead(core, source)
+    ceilings.open_ahead(core, dest)
 
     def apply() -> None:
         # It needs no frame for its end: of those with one name only the youngest counts.

@@ -1,22 +1,24 @@
 """Forwarding: what was appended to a source becomes copies in its destinations, off the write path.
 
 A copy is derived, not logged: one MAP frame says which source seqs became which destination seqs,
-when, and how, so that recovery makes the same records again from the source's own bytes. Only what
-is durable in the source is forwarded, so those bytes are there as long as the frame is. What a
+when, and how, so that recovery makes the same records again from the source's own bytes. What is
+published in the source is forwarded at once, durable or not. The frame counts as durable no earlier
+than those bytes (`storage/footing`); a crash that takes them takes the copies too. Only a
+destination of class fsync, in which nothing is ever lost, waits until its source is durable. What a
 source lost before it was forwarded takes seqs in the destination too, as a `source_trim` hole.
 
 Where those bytes may not be there, the log has other frames. Copies are appended in their own right
 when their source is ephemeral, when it is in the cold store, which a start must not depend on, and
-while a checkpoint is under way, which may pass over what they were made from. An ephemeral
-destination keeps its copies in memory only. In all of these cases the MAP frame just moves the
-cursor.
+while a checkpoint is under way, which may pass over what they were made from; so that they do not
+outlive that, what is forwarded then is durable before. An ephemeral destination keeps its copies in
+memory only. In all of these cases the MAP frame just moves the cursor.
 """
 
 from __future__ import annotations
 
 from topics.engine.commit.core import Core
 from topics.engine.ops.growth import Growth, check_room, publish, published
-from topics.engine.routing.planning import Piece, Plan, hole_runs, plan
+from topics.engine.routing.planning import BYTES_MAX, Piece, Plan, hole_runs, plan
 from topics.engine.state import router_frames
 from topics.engine.state.router_frames import MapFrame, Place, Run
 from topics.engine.state.routers import Router, Source
@@ -29,59 +31,97 @@ from topics.types import LIVE, SOURCE_TRIM
 
 # Maps of one router that may be on their way to the disk at once.
 MOVING_MAX = 4
+# What one call may forward: the loop has others to serve, and a flood is one piece after the other.
+PIECES_MAX = 64
+CALL_BYTES_MAX = 2 * BYTES_MAX
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.01, 1.0
 
 
+class Turn:
+    """What one call of `forward` may still do, and what it met."""
+
+    __slots__ = ("bytes_left", "failure", "pieces_left", "served")
+
+    def __init__(self) -> None:
+        self.pieces_left = PIECES_MAX
+        self.bytes_left = CALL_BYTES_MAX
+        # Routers that had their piece and have more at once: a backlog is nothing to wait for.
+        self.served: set[Router] = set()
+        self.failure: Exception | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.pieces_left <= 0 or self.bytes_left <= 0
+
+
 def forward(core: Core) -> bool:
-    """Forwards a bounded piece for each router that has one; True when there is more at once.
+    """Forwards what the routers have, through whole chains; True when there is more at once.
 
-    Raises, after the others had their turn, what kept a router from its own: ColdMiss when its
-    records are out of reach. Whatever it was, the router is tried again.
+    Each router takes a bounded piece, and all of them together a bounded number of pieces; who had
+    none begins the next call. Raises, after the others had their turn, what kept a router from its
+    own: ColdMiss when its records are out of reach. Whatever it was, the router is tried again.
     """
-    routers = core.routers
-    more = False
-    failure: Exception | None = None
-    for topic_id in list(routers.dirty):
-        source, topic = routers.sources.get(topic_id), core.by_id.get(topic_id)
-        del routers.dirty[topic_id]
-        if source is None or topic is None:
-            continue
-        for router in list(source.routers):
-            try:
-                more = _forward_one(core, source, router) or more
-            except ColdMiss as miss:
-                failure = failure or miss
-            except Exception as error:
-                _hold_back(core, router, error)
-                failure = error
-        if any(router.ahead.cursor < topic.head for router in source.routers):
-            routers.dirty[topic_id] = None
-    core.committer.flush()
-    if failure is not None:
-        raise failure
-    return more
+    routers, turn = core.routers, Turn()
+    is_moving = True
+    while is_moving and routers.dirty and not turn.is_over:
+        before = turn.pieces_left
+        for topic_id in list(routers.dirty):
+            if not turn.is_over:
+                del routers.dirty[topic_id]
+                _forward_from(core, topic_id, turn)
+        # What this publishes makes the next topic of a chain a source with something to forward.
+        core.committer.flush()
+        is_moving = turn.pieces_left < before
+    if turn.failure is not None:
+        raise turn.failure
+    return bool(turn.served) or (turn.is_over and bool(routers.dirty))
 
 
-def _durable_upto(core: Core, topic: Topic, source: Source) -> int:
-    """How far the source is known to be durable; asks for a sync of what comes after that."""
+def _forward_from(core: Core, topic_id: int, turn: Turn) -> None:
+    """Takes a piece for each router of one source, beginning with who had none last time."""
+    source, topic = core.routers.sources.get(topic_id), core.by_id.get(topic_id)
+    if source is None or topic is None:
+        return
+    routers = source.routers
+    begin = source.turn if source.turn < len(routers) else 0
+    for router in [*routers[begin:], *routers[:begin]]:
+        if turn.is_over:
+            source.turn = routers.index(router)
+            break
+        try:
+            if router not in turn.served and _forward_one(core, source, router, turn):
+                turn.served.add(router)
+        except ColdMiss as miss:
+            turn.failure = turn.failure or miss
+        except Exception as error:
+            _hold_back(core, router, error)
+            turn.failure = error
+    if any(router.ahead.cursor < topic.head for router in routers):
+        core.routers.dirty[topic_id] = None
+
+
+def _reach(core: Core, source: Source, router: Router) -> tuple[int, bool]:
+    """How far a router may forward now, and whether all of that is durable."""
+    topic, dest, committer = router.source, router.dest, core.committer
     if topic.config.durability in ("fsync", "ephemeral"):
-        return topic.head
-    committer = core.committer
+        return topic.head, True
+    if not core.is_sealing and (dest.durability != "fsync" or committer.is_behind(dest, topic)):
+        return topic.head, False
     if source.asked is None and source.durable_head < topic.head:
         source.asked = (committer.position(topic), topic.head)
         committer.ask_sync(topic)
     if source.asked is not None and committer.is_durable(topic, source.asked[0]):
         source.durable_head, source.asked = source.asked[1], None
-    return min(source.durable_head, topic.head)
+    return min(source.durable_head, topic.head), True
 
 
-def _forward_one(core: Core, source: Source, router: Router) -> bool:
+def _forward_one(core: Core, source: Source, router: Router, turn: Turn) -> bool:
     """Forwards a piece for one router; True when there may be more at once."""
     dest = router.dest
     if core.clock.monotonic_s() < router.retry_s:
         return False
     core.expire(router.source)
-    upto = _durable_upto(core, router.source, source)
+    upto, is_durable = _reach(core, source, router)
     if router.ahead.cursor >= upto or router.ahead.step - router.place.step >= MOVING_MAX:
         return False
     is_resident = dest.durability == "ephemeral"
@@ -102,7 +142,11 @@ def _forward_one(core: Core, source: Source, router: Router) -> bool:
     if found.cursor == router.ahead.cursor:
         # There is more to look through, or it waits for what is on its way.
         return router.looked_upto < min(router.look_upto, dest.head)
+    if not is_durable and not is_resident:
+        core.committer.stand_on(dest, router.source)
     _stage(core, router, found, ts)
+    turn.pieces_left -= 1
+    turn.bytes_left -= found.size
     return router.ahead.cursor < upto
 
 
@@ -219,7 +263,7 @@ class MapOp(Growth):
 
     def undo(self) -> None:
         self._router.ahead = self._before
-        self.core.routers.dirty[self._router.source.id] = None
+        self.core.routers.note(self._router.source.id)
         _back_off(self.core, self._router)
         super().undo()
 

@@ -16,7 +16,8 @@ from topics.engine.state.copies import Copying, RouterStamp
 # Text of a tag, and whether it is a prefix.
 Match = tuple[str, bool]
 Guarantee = Literal["at_least_once", "exactly_once"]
-# (state, first, last): source seqs that were copied (LIVE) or could not be (SOURCE_TRIM).
+# (state, first, last): source seqs that were copied (LIVE), could not be (SOURCE_TRIM), or were
+# lost with their copies (CRASH).
 Run = tuple[int, int, int]
 
 

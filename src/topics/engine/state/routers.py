@@ -7,6 +7,7 @@ what it forwarded are frames of the destination, in the order of the destination
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from topics.engine.state.block import Segment
 from topics.engine.state.copies import Copying, RouterStamp
@@ -93,11 +94,14 @@ class Router:
 class Source:
     """A topic that routers read from."""
 
-    __slots__ = ("asked", "durable_head", "routers")
+    __slots__ = ("asked", "durable_head", "routers", "turn")
 
     def __init__(self) -> None:
         self.routers: list[Router] = []
-        # What is forwarded is durable before: a copy never outlives the record it is made from.
+        # Which of them begins.
+        self.turn = 0
+        # For copies that have to be durable before: those that would outlive what they are made
+        # from, and those of class fsync.
         self.durable_head = 0
         # The place in the log that has to be durable, and the head that it stands for.
         self.asked: tuple[Mark, int] | None = None
@@ -115,6 +119,8 @@ class Routers:
         self._into: dict[int, list[Router]] = {}
         # Sources with something to forward.
         self.dirty: dict[int, None] = {}
+        # Called with each of them, and again when it has more.
+        self.wake: Callable[[], None] = _unheard
         # How often a copy in a cycle was forwarded before: by topic, by seq. So it is for what is
         # told as lost, in ranges (first, last, hops).
         self.hops: dict[int, dict[int, int]] = {}
@@ -135,6 +141,11 @@ class Routers:
             raise RouterNotFound(f'router "{name}" does not exist', router=name)
         return router
 
+    def note(self, source_id: int) -> None:
+        """A source has something to forward."""
+        self.dirty[source_id] = None
+        self.wake()
+
     def enter(self, router: Router) -> None:
         self.by_name[router.name] = router
         self.names.add(router.name)
@@ -142,7 +153,7 @@ class Routers:
         into = self._into.setdefault(router.dest.id, [])
         if router not in into:
             into.append(router)
-        self.dirty[router.source.id] = None
+        self.note(router.source.id)
         self.next_id = max(self.next_id, router.id + 1)
 
     def leave(self, router: Router) -> None:
@@ -258,3 +269,7 @@ class Routers:
             if behind in ring:
                 return [topic]
             ring.append(behind)
+
+
+def _unheard() -> None:
+    pass

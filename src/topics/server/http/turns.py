@@ -13,11 +13,12 @@ from collections.abc import Callable
 class Tick:
     """Runs deferred callbacks once, in the order they were first deferred, at the turn's end."""
 
-    __slots__ = ("_due", "_is_scheduled", "_loop")
+    __slots__ = ("_behind", "_due", "_is_scheduled", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due: dict[Callable[[], None], None] = {}
+        self._behind: dict[Callable[[], None], None] = {}
         self._is_scheduled = False
 
     def defer(self, callback: Callable[[], None]) -> None:
@@ -26,6 +27,14 @@ class Tick:
         A callback deferred while the callbacks run, runs after them, in the same turn.
         """
         self._due[callback] = None
+        self._schedule()
+
+    def defer_behind(self, callback: Callable[[], None]) -> None:
+        """Runs `callback` behind what is deferred in this turn, and in front of the next one."""
+        self._behind[callback] = None
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._run)
@@ -33,13 +42,22 @@ class Tick:
     def _run(self) -> None:
         # Two rounds reach what the callbacks defer in their turn (flush, then the answers);
         # a callback that always defers itself must not keep the loop from its sockets.
-        for _ in range(2):
-            due, self._due = self._due, {}
-            for callback in due:
+        self._round()
+        self._round()
+        behind, self._behind = self._behind, {}
+        if behind:
+            for callback in behind:
                 self._call(callback)
-        self._is_scheduled = bool(self._due)
+            # What they have woken need not wait for the sockets.
+            self._round()
+        self._is_scheduled = bool(self._due or self._behind)
         if self._is_scheduled:
             self._loop.call_soon(self._run)
+
+    def _round(self) -> None:
+        due, self._due = self._due, {}
+        for callback in due:
+            self._call(callback)
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:

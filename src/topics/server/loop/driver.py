@@ -131,6 +131,7 @@ class Driver:
     def _open(self, engine: Engine) -> None:
         self.engine = engine
         engine.on_durable(self._durable)
+        engine.on_backlog(self._forward_soon)
         self.progress = 1.0
         self.is_ready = True
         self._ready(engine)
@@ -161,13 +162,15 @@ class Driver:
             self.engine.flush()
         except Poisoned as error:
             self.fail(error)
-        self._forward_soon()
 
     def _forward_soon(self) -> None:
-        """Routers come after the answers, in a turn of their own."""
-        if self.is_ready and self.engine.core.routers.dirty and not self._forward_is_due:
+        """Routers come behind the answers and in front of the next requests.
+
+        So whoever has the answer to a write finds its copies, and nobody's answer waits for them.
+        """
+        if self.is_ready and not self._forward_is_due:
             self._forward_is_due = True
-            self.loop.call_soon(self._forward)
+            self._tick.defer_behind(self._forward)
 
     def _forward(self) -> None:
         self._forward_is_due = False
@@ -202,7 +205,9 @@ class Driver:
             self.engine.poll()
         except Poisoned as error:
             self.fail(error)
-        self._forward_soon()
+        if self.engine.has_backlog:
+            # What waited for the sync.
+            self._forward_soon()
 
     def _maintain(self) -> None:
         if not self.is_ready:
