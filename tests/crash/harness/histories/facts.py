@@ -103,6 +103,8 @@ class Instance:
     # Whether anything may have happened to it since it was last seen.
     was_busy: bool = False
     was_ephemeral: bool = False
+    # Whether others than its writers bring it records: routers, or a queue its dead letters.
+    is_fed: bool = False
     # Whether a reader may have held records that its hold has become too old for.
     is_held: bool = False
     # Whether records may legally stand in it twice: a router began again in front of its place.
@@ -247,6 +249,9 @@ class Sight:
             return True
         if state == "crash":
             return self.loses
+        if self.ending == "clean" and not self.known.is_fed:
+            # An orderly stop keeps the head: nothing is told as gone that nobody was given.
+            return self._may_restart(state) and seq in self.known.written
         return self._may_restart(state)
 
     def _check_floors(self, states: list[str], floor: int, evict_floor: int) -> None:

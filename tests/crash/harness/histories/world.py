@@ -122,6 +122,7 @@ class World:
             self.call(self.engine.poll)
         fed = {edge.dest for edge in [*self.edges.values(), *self.past_edges]}
         for known in self.by_epoch.values():
+            known.is_fed |= known in fed or known.name == "dead"
             known.was_busy |= known in fed or any(o.outcome in ("", "unknown") for o in known.asked)
         if ending == "clean":
             self._stop()
