@@ -39,7 +39,7 @@ class App:
         origins = OriginRule(config.cors_origins, has_keys=bool(config.keys) or is_open)
         self._check_origin = origins.check
         self.routes = routes_of(self.services, self.desks)
-        # What judges a request by its head, for each handler that is behind one.
+        # For each guarded handler, what judges a request by its head.
         self._judges: dict[RouteHandler, Callable[..., bool]] = {}
         self._router = Router((r.method, r.path, self._guarded(r)) for r in self.routes)
 
@@ -68,7 +68,7 @@ class App:
     # -- the guard ---------------------------------------------------------------------------
 
     def _guarded(self, route: Route) -> RouteHandler:
-        """A route's handler behind its checks."""
+        """A route's handler, with its checks in front."""
         has_keys = bool(self._keys)
         is_gated = has_keys and (not route.is_probe or self.config.options.probe_auth)
         services, driver = self.services, self.services.driver

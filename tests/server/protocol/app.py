@@ -87,7 +87,7 @@ class App:
 
     def later(self, request: Request) -> Answer:
         self.waiting.append(request)
-        self.server.tick.defer(self.flush)
+        self.server.turn_end.defer(self.flush)
         return PENDING
 
     def flush(self) -> None:

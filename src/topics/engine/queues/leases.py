@@ -29,7 +29,7 @@ from topics.types import LEASE_MS_MAX, U64_MAX, clamp
 SHARED_MAX = 1000
 
 
-class Named:
+class NamedJobs:
     """The jobs that a call names, sorted into those its node holds and the others."""
 
     __slots__ = ("held", "node", "queue", "skipped")
@@ -98,7 +98,7 @@ def check_types(seqs: Sequence[object], lease_ids: Sequence[object] | None) -> N
 
 # Told of the calls of one frame when their jobs are gone, with how many are ready and held now,
 # and whether the log was waited for.
-Together = Callable[[Topic, list[tuple[Named, Any]], tuple[int, int], bool], None]
+Together = Callable[[Topic, list[tuple[NamedJobs, Any]], tuple[int, int], bool], None]
 
 
 def ack(
@@ -114,7 +114,7 @@ def ack(
 
     Without `together` the owner is a ticket, which ends in an Acked.
     """
-    named = Named(core, topic, node, seqs, lease_ids)
+    named = NamedJobs(core, topic, node, seqs, lease_ids)
     if not named.held:
         _tell(core, topic, [(named, owner)], together, waited=False)
         return
@@ -151,7 +151,7 @@ class AckFrame(Frame):
         self._delete: DeleteFrame | None = None
         self.first = topic.head
         self.together = together
-        self.calls: list[tuple[Named, Any]] = []
+        self.calls: list[tuple[NamedJobs, Any]] = []
 
     def _close(self) -> DeleteFrame:
         if self._delete is None:
@@ -193,7 +193,7 @@ class AckFrame(Frame):
 def _tell(
     core: Core,
     topic: Topic,
-    calls: list[tuple[Named, Any]],
+    calls: list[tuple[NamedJobs, Any]],
     together: Together | None,
     *,
     waited: bool,
@@ -235,11 +235,11 @@ def nack(
 
 def _now(
     core: Core, topic: Topic, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None
-) -> Named:
+) -> NamedJobs:
     """The jobs that a call names, once what has run out by now has."""
     assert topic.queue is not None
     topic.queue.expire(core.monotonic_ms())
-    return Named(core, topic, node, seqs, lease_ids)
+    return NamedJobs(core, topic, node, seqs, lease_ids)
 
 
 def release(

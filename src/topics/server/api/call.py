@@ -25,7 +25,7 @@ class Call(Request):
 
     key: Key | None = None
     began_s: float = 0.0
-    # How long it was kept waiting behind the scheduler.
+    # How long the scheduler kept it waiting.
     parked_ms: float = 0.0
     holds_slot: bool = False
 
@@ -52,7 +52,7 @@ class Call(Request):
         if self.is_gone:
             self.abandon()
 
-    def settle(self) -> None:
+    def drop_callback(self) -> None:
         """Nothing is left to abandon: lets go of the callback, which holds the call."""
         self.on_abandoned = None
 

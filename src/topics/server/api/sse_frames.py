@@ -64,7 +64,7 @@ def error_event(code: int, message: str, **more: object) -> bytes:
 
 
 def events(cursor: WatchCursor, frames: Sequence[StreamFrame]) -> bytes:
-    """The frames of one topic, each with the reader's place behind it."""
+    """The frames of one topic, each with the reader's place after it."""
     if len(frames) == 1:
         return event(cursor, frames[0])
     return b"".join([event(cursor, frame) for frame in frames])

@@ -170,7 +170,7 @@ class Arrival(Repeated):
             if self.server.is_draining:
                 raise Closed("the server is shutting down; try again")
             general_head.check_version(version, headers)
-            general_head.settle_target(request)
+            general_head.resolve_target(request)
             self._is_wanted = self.server.judge(request, has_body)
             if self._is_wanted:
                 is_gzip(headers.get(b"content-encoding", b""))

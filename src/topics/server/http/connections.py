@@ -19,7 +19,7 @@ from topics.server.http.known_heads import KnownHeads
 from topics.server.http.ledger import Ledger
 from topics.server.http.limits import HttpLimits
 from topics.server.http.message import Handler, Judge, Request
-from topics.server.http.turns import Tick
+from topics.server.http.turns import TurnEnd
 
 LOG = logging.getLogger("topics.server")
 BACKLOG = 4096
@@ -38,7 +38,7 @@ class HttpServer:
 
     The handler is called once for each complete request, on the loop, and returns at once. Before
     more of a body is read than came with its head, `judge` is asked whether there is any use in it.
-    `tick` is the end of the current turn of the loop; `now` is the loop's time, a scan old at most.
+    `turn_end` is that of the loop's current turn; `now` is the loop's time, a scan old at most.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class HttpServer:
         self.judge = judge or _any_body
         self.request_type = request_type
         self.limits = limits or HttpLimits()
-        self.tick = Tick(self.loop)
+        self.turn_end = TurnEnd(self.loop)
         self.now = self.loop.time()
         self.known_heads = KnownHeads(self.limits)
         self.is_draining = False

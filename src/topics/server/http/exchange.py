@@ -286,7 +286,7 @@ class Exchange(Channel):
         if self._out:
             if queue and queue[0].successor is None:
                 # More answers of this connection may follow in this turn: one write for all.
-                self.server.tick.defer(self._flush)
+                self.server.turn_end.defer(self._flush)
             else:
                 self._flush()
         if self._is_due:
@@ -353,7 +353,7 @@ class Exchange(Channel):
         return True
 
     def _rest(self) -> bytes:
-        """Input that came behind the last request and was not looked at."""
+        """Input that came after the last request and was not looked at."""
         return b""
 
     def _forget(self) -> None:

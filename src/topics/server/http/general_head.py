@@ -71,7 +71,7 @@ def check_version(version: str, headers: Headers) -> None:
         raise BadRequest("a request of HTTP/1.1 has a Host")
 
 
-def settle_target(request: Request) -> None:
+def resolve_target(request: Request) -> None:
     """Reduces an absolute target to its path; raises BadRequest for what has none."""
     path = request.path
     if path.startswith("/") or (path == "*" and request.method == "OPTIONS"):

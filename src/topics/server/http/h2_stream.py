@@ -222,7 +222,7 @@ class StreamTransport(asyncio.Transport):
         return len(self._out)
 
     def pause_reading(self) -> None:
-        """There is one request: nothing comes behind it."""
+        """There is one request: nothing comes after it."""
 
     def resume_reading(self) -> None:
         """As above."""

@@ -161,7 +161,7 @@ class H2Protocol(Ending):
         self._begin()
         self._flush()
         if self._due:
-            self.server.tick.defer(self._pump)
+            self.server.turn_end.defer(self._pump)
         if self._resets > RESETS_MAX + self._h2.highest_inbound_stream_id // 4:
             self._goodbye(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
 
@@ -269,19 +269,19 @@ class H2Protocol(Ending):
 
     def reset(self, number: int, code: h2.errors.ErrorCodes) -> None:
         self._say(number, partial(self._h2.reset_stream, number, code))
-        self.server.tick.defer(self._pump)
+        self.server.turn_end.defer(self._pump)
 
     def pump_soon(self, stream: StreamTransport) -> None:
         """What the stream was given leaves at the end of this turn, together with the others'."""
         self._due[stream] = None
-        self.server.tick.defer(self._pump)
+        self.server.turn_end.defer(self._pump)
 
     def forget(self, number: int) -> None:
         self._streams.pop(number, None)
         self._used_at = self.server.now
         self._settle()
         if self._incoming:
-            self.server.tick.defer(self._pump)
+            self.server.turn_end.defer(self._pump)
 
     def _pump(self) -> None:
         """A portion of each stream's; the rest in turns of their own."""
@@ -307,7 +307,7 @@ class H2Protocol(Ending):
             self._weigh()
         if self._incoming:
             # Room may be there again that others have given back.
-            self.server.tick.defer(self._pump)
+            self.server.turn_end.defer(self._pump)
         if self._keeps_us_waiting(now):
             self.abort()
         elif not self._incoming and not self._streams and now - self._used_at > limits.idle_s:

@@ -309,7 +309,7 @@ class HttpProtocol(Arrival):
         request.is_http10 = version == "1.0"
         try:
             general_head.check_version(version, headers)
-            general_head.settle_target(request)
+            general_head.resolve_target(request)
         except TopicsError as error:
             self._stop(error)
         if not request.is_keep_alive:

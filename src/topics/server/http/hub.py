@@ -11,7 +11,7 @@ from typing import Protocol
 
 from topics.server.http.ledger import Ledger
 from topics.server.http.limits import HttpLimits
-from topics.server.http.turns import Tick
+from topics.server.http.turns import TurnEnd
 
 
 class Connection(Protocol):
@@ -49,7 +49,7 @@ class Hub(Protocol):
 
     loop: asyncio.AbstractEventLoop
     limits: HttpLimits
-    tick: Tick
+    turn_end: TurnEnd
     now: float
     is_draining: bool
     bodies: Ledger[BodyHolder]

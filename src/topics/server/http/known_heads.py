@@ -28,12 +28,12 @@ IDLE, HEAD, BODY = 0, 1, 2
 HEADS_MAX = 1024
 HEAD_BYTES_MAX = 1024
 
-# A head, the length of the body behind it, and its Idempotency-Key.
+# A head, the length of the body after it, and its Idempotency-Key.
 Known: TypeAlias = tuple[Head, int, bytes]
 
 _LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,18})(?=\r\n)")
 _KEY = re.compile(rb"\r\n[Ii]dempotency-[Kk]ey: ([!-~]+)(?=\r\n)")
-# What may have a secret behind it.
+# What a secret may follow.
 _SECRET = b"uthorization"
 # In the place of what was left out. No head that is HTTP has one.
 _LEFT_OUT = b"\0"

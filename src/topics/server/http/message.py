@@ -45,7 +45,7 @@ PENDING: Final = Pending.PENDING
 class Response(msgspec.Struct, eq=False):
     """A complete answer. Headers are for what is rare: type and length have their own place.
 
-    `pieces` come behind `body` and are written as they are: a large answer needs no copy of them.
+    `pieces` come after `body` and are written as they are: a large answer needs no copy of them.
     """
 
     body: bytes = b""
@@ -62,7 +62,7 @@ class Response(msgspec.Struct, eq=False):
 class Head:
     """What stands in front of a body, parsed. Requests with the same head share it.
 
-    `path` is still percent-encoded, `query` are the bytes behind the question mark. `headers` has
+    `path` is still percent-encoded, `query` are the bytes after the question mark. `headers` has
     lower-case names; repeated ones are joined with a comma. `body_bytes` is the length it gives.
     `found` is the handler that the application chose for it, with what it takes from the path:
     later requests with this head go straight there. `caller` is whose secret is in it, once the

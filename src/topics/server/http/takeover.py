@@ -1,4 +1,4 @@
-"""A connection that left request and answer behind: an event stream or a WebSocket.
+"""A connection with no more request and answer: an event stream or a WebSocket.
 
 It replaces the HTTP protocol on the transport, so that an idle one holds neither a parser nor
 anything else of the request that opened it.

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Tick:
+class TurnEnd:
     """Runs deferred callbacks once, in the order they were first deferred, at the turn's end."""
 
     __slots__ = ("_behind", "_due", "_is_scheduled", "_loop")

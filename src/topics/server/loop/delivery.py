@@ -18,7 +18,7 @@ from topics.errors import Poisoned, Throttled
 from topics.server.api.auth import Key
 from topics.server.config import ServerOptions
 from topics.server.http.errors import LOG
-from topics.server.http.turns import Tick
+from topics.server.http.turns import TurnEnd
 from topics.server.loop.driver import Driver
 
 TICK_S = TICK_MS / 1000
@@ -72,7 +72,7 @@ class Delivery:
         self._loop = driver.loop
         self._clock = clock
         self._options = options
-        self._tick: Tick
+        self._turn_end: TurnEnd
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._due_s = 0.0
@@ -87,8 +87,8 @@ class Delivery:
 
     # -- life --------------------------------------------------------------------------------
 
-    def attach(self, tick: Tick) -> None:
-        self._tick = tick
+    def attach(self, turn_end: TurnEnd) -> None:
+        self._turn_end = turn_end
 
     def opened(self, engine: Engine) -> None:
         """The engine can be used."""
@@ -138,7 +138,7 @@ class Delivery:
     def _wake(self) -> None:
         if not self._is_turning:
             self._is_turning = True
-            self._tick.defer(self._turn)
+            self._turn_end.defer(self._turn)
 
     def _turn(self) -> None:
         self._is_turning = False

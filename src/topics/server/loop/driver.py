@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, Poisoned, TopicsError
-from topics.server.http.turns import Tick
+from topics.server.http.turns import TurnEnd
 from topics.storage.columns import Columns
 
 LOG = logging.getLogger("topics.server")
@@ -35,7 +35,7 @@ class Driver:
         self.progress = 0.0
         self.failed: asyncio.Future[BaseException] = loop.create_future()
         self.loop = loop
-        self._tick: Tick
+        self._turn_end: TurnEnd
         self._steps: Generator[float, None, Engine] | None = None
         self._ready: Callable[[Engine], None]
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
@@ -51,12 +51,12 @@ class Driver:
 
     def start(
         self,
-        tick: Tick,
+        turn_end: TurnEnd,
         steps: Generator[float, None, Engine],
         on_ready: Callable[[Engine], None],
     ) -> None:
         """Recovers in slices; `on_ready` is called when the engine can be used."""
-        self._tick = tick
+        self._turn_end = turn_end
         self._steps = steps
         self._ready = on_ready
         self.loop.call_soon(self._recover)
@@ -65,7 +65,7 @@ class Driver:
         """What was submitted is written at the end of this turn."""
         if not self.is_flush_due:
             self.is_flush_due = True
-            self._tick.defer(self._flush)
+            self._turn_end.defer(self._flush)
 
     def fetch(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
         """Gets what a read missed from the cold store; `done` is called on the loop."""

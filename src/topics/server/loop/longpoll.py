@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from topics.engine.state.topic import Topic
-from topics.server.http.turns import Tick
+from topics.server.http.turns import TurnEnd
 
 
 class Waiter(Protocol):
@@ -33,10 +33,10 @@ class Waiters:
     def __init__(self) -> None:
         self._by_topic: dict[str, set[Waiter]] = {}
         self._changed: dict[str, None] = {}
-        self._tick: Tick
+        self._turn_end: TurnEnd
 
-    def attach(self, tick: Tick) -> None:
-        self._tick = tick
+    def attach(self, turn_end: TurnEnd) -> None:
+        self._turn_end = turn_end
 
     def __len__(self) -> int:
         return sum(waiter.calls for waiting in self._by_topic.values() for waiter in waiting)
@@ -55,7 +55,7 @@ class Waiters:
         """The engine's hook: a topic's head moved, or the topic is gone."""
         if topic.name in self._by_topic:
             self._changed[topic.name] = None
-            self._tick.defer(self._wake)
+            self._turn_end.defer(self._wake)
 
     def end_all(self) -> None:
         for waiting in list(self._by_topic.values()):

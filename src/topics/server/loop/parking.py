@@ -1,4 +1,4 @@
-"""Requests that wait behind the elastic scheduler.
+"""Requests that wait for their turn in the elastic scheduler.
 
 Under pressure, requests of topics take their turns beside delivery, by the same priorities, and
 waiting raises theirs as it does a topic's. A connection with too many of them is not read any

@@ -23,7 +23,7 @@ from topics.server.config import Config
 from topics.server.http.connections import HttpServer
 from topics.server.http.errors import response_to
 from topics.server.http.message import PENDING, Answer, Response
-from topics.server.http.turns import Tick
+from topics.server.http.turns import TurnEnd
 from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
 from topics.server.loop.longpoll import Waiters
@@ -52,7 +52,7 @@ class Services:
         self.watch_sessions: Callable[[], int] = _none
         # What clients make the process hold is known here; None before `start`.
         self.server: HttpServer | None = None
-        self.tick: Tick
+        self.turn_end: TurnEnd
         self.is_draining = False
         self.started_s = self.clock.monotonic_s()
 
@@ -68,11 +68,11 @@ class Services:
     # -- life --------------------------------------------------------------------------------
 
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
-        self.tick = server.tick
+        self.turn_end = server.turn_end
         self.server = server
-        self.waiters.attach(server.tick)
-        self.delivery.attach(server.tick)
-        self.driver.start(server.tick, steps, self._opened)
+        self.waiters.attach(server.turn_end)
+        self.delivery.attach(server.turn_end)
+        self.driver.start(server.turn_end, steps, self._opened)
 
     def _opened(self, engine: Engine) -> None:
         engine.on_published(self.waiters.published)
@@ -140,7 +140,7 @@ class Services:
         """As `reading`, for a read that has missed something; given up when its client goes."""
         if call.on_abandoned is None:
             # Whoever wants to know of it is told: see Exchange.eof_received.
-            call.on_abandoned = call.settle
+            call.on_abandoned = call.drop_callback
         self.driver.fetch(miss, partial(self._fetched, call, read))
         return PENDING
 

@@ -134,7 +134,7 @@ class Claim:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            self._call.settle()
+            self._call.drop_callback()
 
     def _abandon(self) -> None:
         self._forget()

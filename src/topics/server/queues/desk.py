@@ -107,7 +107,7 @@ class Desk:
                 self._window = self._services.loop.call_later(window_ms / 1000, self._pass)
         elif not self._is_due:
             self._is_due = True
-            self._services.tick.defer(self._pass)
+            self._services.turn_end.defer(self._pass)
 
     # -- topics.server.loop.longpoll.Waiter ------------------------------------------------------
 

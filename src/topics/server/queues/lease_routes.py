@@ -15,7 +15,7 @@ import msgspec
 
 from topics.engine.commit.ticket import Ticket
 from topics.engine.queues.claims import claimant_of
-from topics.engine.queues.leases import Named, check_named
+from topics.engine.queues.leases import NamedJobs, check_named
 from topics.engine.state.queue_values import Extended, Nacked
 from topics.engine.state.topic import Topic
 from topics.server.api.auth import READ, WRITE
@@ -134,7 +134,11 @@ class QueueRoutes:
         return PENDING
 
     def _acked_together(
-        self, topic: Topic, calls: list[tuple[Named, Call]], counts: tuple[int, int], waited: bool
+        self,
+        topic: Topic,
+        calls: list[tuple[NamedJobs, Call]],
+        counts: tuple[int, int],
+        waited: bool,
     ) -> None:
         """Answers the acknowledgements of one frame."""
         desk = self._desks.by_name.get(topic.name)

@@ -28,7 +28,7 @@ class ClaimTurn:
             others.append(claim)
             return
         self._asked[claim.name] = [claim]
-        self._services.tick.defer(self._serve)
+        self._services.turn_end.defer(self._serve)
 
     def _serve(self) -> None:
         turn, self._asked = self._asked, {}

@@ -35,7 +35,7 @@ class CursorRoutes:
             ),
             Route(
                 method="GET", path=one, handler=self.get, scopes=READ,
-                summary="A reader's place, and how far it is behind the head.",
+                summary="A reader's place, and how far it is before the head.",
                 answers={200: CursorBody}, errors=("topic_not_found", "not_found"),
             ),
             Route(

@@ -1,4 +1,4 @@
-"""POST /v0/topics/:topic/diff: what is behind a cursor, now or within `wait_ms`.
+"""POST /v0/topics/:topic/diff: what is after a cursor, now or within `wait_ms`.
 
 Most reads are answered within the call, from bytes that were rendered when they were written. One
 that has to wait, for the cold store or for new records, becomes a Reading.
@@ -48,7 +48,7 @@ class ReadRoutes:
         return [
             Route(
                 method="POST", path="/v0/topics/:topic/diff", handler=self.diff, scopes=READ,
-                summary="Read the records behind a cursor, with a tombstone for what was lost.",
+                summary="Read the records after a cursor, with a tombstone for what was lost.",
                 body=DiffBody, answers={200: DiffPage},
                 errors=("topic_not_found", *STORED),
             )
@@ -96,7 +96,7 @@ def render(call: Call, page: Page) -> Response:
     if not page.pieces:
         return Response(opening + closing)
     *pieces, last = page.pieces
-    # Behind the last record there is no comma.
+    # After the last record there is no comma.
     pieces.append(last[:-1])
     if sum(map(len, pieces)) <= COPY_BYTES_MAX:
         return Response(b"".join((opening, *pieces, closing)))

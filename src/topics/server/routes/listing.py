@@ -1,4 +1,4 @@
-"""GET /v0/topics: pages of names in byte order, behind an opaque cursor."""
+"""GET /v0/topics: pages of names in byte order, after an opaque cursor."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def cursor_after(name: str) -> str:
 
 
 def place_of(cursor: str) -> str:
-    """The name a cursor stands behind, empty for the beginning. Raises BadRequest."""
+    """The name a cursor stands after, empty for the beginning. Raises BadRequest."""
     if not cursor:
         return ""
     try:

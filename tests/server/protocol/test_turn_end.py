@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from topics.server.http.turns import Tick
+from topics.server.http.turns import TurnEnd
 
 
 def run(scenario: Any) -> list[str]:
@@ -15,7 +15,7 @@ def run(scenario: Any) -> list[str]:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: errors.append(context))
-        scenario(Tick(loop), seen)
+        scenario(TurnEnd(loop), seen)
         for _ in range(10):
             await asyncio.sleep(0)
 
@@ -24,7 +24,7 @@ def run(scenario: Any) -> list[str]:
 
 
 def test_a_callback_deferred_often_runs_once() -> None:
-    def scenario(tick: Tick, seen: list[str]) -> None:
+    def scenario(turn_end: TurnEnd, seen: list[str]) -> None:
         def flush() -> None:
             seen.append("flush")
 
@@ -32,28 +32,28 @@ def test_a_callback_deferred_often_runs_once() -> None:
             seen.append("other")
 
         for _ in range(3):
-            tick.defer(flush)
-            tick.defer(other)
+            turn_end.defer(flush)
+            turn_end.defer(other)
         seen.append("later")
 
     assert run(scenario) == ["later", "flush", "other"]
 
 
 def test_it_can_be_deferred_again_afterwards() -> None:
-    def scenario(tick: Tick, seen: list[str]) -> None:
+    def scenario(turn_end: TurnEnd, seen: list[str]) -> None:
         def again() -> None:
             seen.append("again")
             if len(seen) < 5:
-                tick.defer(again)
+                turn_end.defer(again)
 
-        tick.defer(again)
+        turn_end.defer(again)
 
     assert run(scenario) == ["again"] * 5
 
 
 def test_a_failure_is_reported_and_stops_nobody() -> None:
-    def scenario(tick: Tick, seen: list[str]) -> None:
-        tick.defer(lambda: seen.remove("nothing"))
-        tick.defer(lambda: seen.append("after"))
+    def scenario(turn_end: TurnEnd, seen: list[str]) -> None:
+        turn_end.defer(lambda: seen.remove("nothing"))
+        turn_end.defer(lambda: seen.append("after"))
 
     assert run(scenario) == ["after", "ValueError"]
