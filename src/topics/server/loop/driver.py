@@ -170,7 +170,7 @@ class Driver:
         """
         if self.is_ready and not self._forward_is_due:
             self._forward_is_due = True
-            self._tick.defer_behind(self._forward)
+            self._turn_end.defer_behind(self._forward)
 
     def _forward(self) -> None:
         self._forward_is_due = False
