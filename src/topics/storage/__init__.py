@@ -8,6 +8,7 @@ A data directory, and the modules that know its bytes:
                             wal_reader  reading: what is valid, torn, corrupt or missing
                             wal_salvage reading what is left of a damaged one
                             frames      the bytes of groups and frames, for all three
+                            footing     what a shard's bytes stand on in another shard
     seg/*.seg               segment     sealed records; flags: which of them were deleted since
     seg/*.cold              cold        the local side of a segment in the cold store
     snap/*.snap             snapshot    every topic without its records
@@ -17,9 +18,9 @@ store, a directory or, with `objects`, a bucket. All of it goes through `fs`, th
 disk (`readonly` is that door for those who only look); `prefetch` reads ahead, `heap` asks the
 system for memory.
 
-What is always true on disk: a log file is named in MARKS before its first group, and MARKS is never
-ahead of the log. A segment, a snapshot and the MARKS of a start are written whole under another
-name, synced and renamed. A segment never changes but for its flags. What neither of the two newest
-snapshots needs is removed only after both were read in full. After a failed sync nothing more is
-written.
+What is always true on disk: a log file is named in MARKS before its first group, and MARKS is
+never ahead of the log, nor of another shard that this one's bytes stand on. A segment, a snapshot
+and the MARKS of a start are written whole under another name, synced and renamed. A segment never
+changes but for its flags. What neither of the two newest snapshots needs is removed only after
+both were read in full. After a failed sync nothing more is written.
 """

@@ -186,7 +186,7 @@ class Replay:
         return frame.source_id if lacks else None
 
     def _is_superseded(self, topic_id: int, later: Later) -> bool:
-        """Whether frames are to be left to the later session that has copied them.
+        """Whether frames are to be left to the later generation that has copied them.
 
         That one found them in the page cache after its predecessor was killed. Since then a crash
         of the machine may have taken some, and left a map without its source; not the copies, which
