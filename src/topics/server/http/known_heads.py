@@ -82,8 +82,9 @@ class KnownHeads:
 
     def find(self, raw: bytes) -> Known | None:
         """A known head that is not in `exact` by its bytes."""
-        place = _kept(raw)
-        if place is not raw:
+        place: bytes | str = raw
+        if _SECRET in raw:
+            place = sha256(raw).hexdigest()
             known = self.exact.get(place)
             if known is not None:
                 return known
