@@ -103,6 +103,8 @@ class Instance:
     # Whether anything may have happened to it since it was last seen.
     was_busy: bool = False
     was_ephemeral: bool = False
+    # Whether something of its shard was still to be written when the last process was killed.
+    was_unwritten: bool = False
     # Whether others than its writers bring it records: routers, or a queue its dead letters.
     is_fed: bool = False
     # Whether a reader may have held records that its hold has become too old for.
@@ -205,8 +207,9 @@ class Sight:
         if was == EXPIRED and now == LIVE and self.ending == "crash":
             # The end of the TTL was durable, that it had expired before was not.
             return any(not c.ttl_ms for c in self.configs)
-        if was == EXPIRED and now == EVICTED and self.ending == "crash":
+        if was == EXPIRED and now == EVICTED and (self.ending == "crash" or known.was_unwritten):
             # It is seen before it is durable, and writes on their way may have evicted it instead.
+            # Before it is written nobody but this model sees it: a read writes it first.
             return self._may_be_evicted()
         if was == DELETED and now == LIVE and self.loses:
             # An acknowledged job is as durable as its class.

@@ -35,7 +35,9 @@ from topics.types import TopicConfig
 
 ROOT = "/data"
 TURNS = ("flush", "step", "poll", "forward", "maintain")
-ROUNDS_MAX = 60
+# Turns until everything has ended: a promotion waits for a checkpoint of many small blocks. What a
+# fault has left may never end.
+ROUNDS_MAX, FAULTY_ROUNDS_MAX = 1000, 60
 GRAVE: dict[Ending, int] = {"live": 0, "clean": 1, "kill": 2, "crash": 3}
 
 
@@ -123,6 +125,12 @@ class World:
         fed = {edge.dest for edge in [*self.edges.values(), *self.past_edges]}
         for known in self.by_epoch.values():
             known.is_fed |= known in fed or known.name == "dead"
+            topic = self.engine.core.by_name.get(known.name)
+            known.was_unwritten = (
+                ending == "kill"
+                and topic is not None
+                and self.engine.core.committer.has_staged(topic)
+            )
             known.was_busy |= known in fed or any(o.outcome in ("", "unknown") for o in known.asked)
         if ending == "clean":
             self._stop()
@@ -269,7 +277,10 @@ class World:
             self.late.drain()
             self.call(self.engine.sync)
             self.collect()
-            if self.is_poisoned or (turn > 1 and not self.open_asks):
+            is_over = (turn > 1 and not self.open_asks) or (
+                self.is_faulty and turn >= FAULTY_ROUNDS_MAX
+            )
+            if self.is_poisoned or is_over:
                 break
             # What a delete by tag needs may have to be looked up first.
             self.call(lambda: self.engine.maintain(0))
