@@ -88,7 +88,7 @@ def test_a_loss_behind_the_cursor_is_not_told(world: World) -> None:
 def test_the_reason_names_only_what_removed_something_above_the_cursor(
     world: World, from_seq: int, reason: str | None
 ) -> None:
-    """A cause whose losses are all behind the cursor is not mentioned."""
+    """A cause whose losses are all before the cursor is not mentioned."""
     world.engine.put_topic("t", {"cap_records": 3, "ttl_ms": 1000})
     world.fill("t", 4)
     world.clock.advance(500)
@@ -201,7 +201,7 @@ def test_a_read_stops_in_front_of_a_hole(holed: World) -> None:
 
 
 def test_the_read_at_the_edge_of_a_hole_tells_it_and_goes_on_behind_it(holed: World) -> None:
-    """At the edge the reader learns the range and the reason and gets the records behind."""
+    """At the edge the reader learns the range and the reason and gets the records after it."""
     head = holed.engine.state("t").head_seq
     page = holed.engine.diff("t", from_seq=5)
     assert gap(page.tombstone) == (6, head - 2, "crash")

@@ -51,7 +51,12 @@ class Stream(Member, Protocol):
 
 
 class Desk:
-    """`desks` are those of all queues by name; one that is done takes itself out of them."""
+    """The one place where workers of a queue wait, and what decides when a pass is made for them.
+
+    It owns the line, which jobs are held on which stream, and the timers: of the window, of a
+    retry, and of the next lease that ends. Jobs themselves are the engine's (`queue`). `desks` are
+    those of all queues by name; one that nobody waits at takes itself out of them.
+    """
 
     def __init__(self, services: Services, desks: dict[str, Desk], queue: QueueHandle) -> None:
         self.queue = queue
