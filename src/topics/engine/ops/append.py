@@ -16,6 +16,7 @@ from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Batch
 from topics.errors import TopicsError
 from topics.storage import columns as columns_codec
+from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.types import Appended
 
@@ -69,7 +70,8 @@ class AppendFrame(ToldFrame):
         owner: Any,
         teller: Teller,
     ) -> None:
-        super().__init__(core, topic, ts, teller)
+        super().__init__(core, topic, frames.APPEND, ts)
+        self.teller = teller
         self.count = len(columns.ends)
         self.payload = payload
         self.columns = columns

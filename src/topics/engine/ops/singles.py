@@ -29,6 +29,7 @@ from topics.engine.state.write_request import (
 from topics.errors import TopicsError
 from topics.settings import Settings
 from topics.storage import columns as columns_codec
+from topics.storage import frames
 from topics.storage.columns import KEY_BYTES, Columns, single_time
 
 # Records that one frame takes: as many as a batch may have.
@@ -157,7 +158,8 @@ class SinglesFrame(ToldFrame):
     __slots__ = ("columns", "keys", "more", "owners", "records", "seq_max")
 
     def __init__(self, core: Core, topic: Topic, ts: int, teller: Teller) -> None:
-        super().__init__(core, topic, ts, teller)
+        super().__init__(core, topic, frames.APPEND, ts)
+        self.teller = teller
         self.seq_max = 0
         # The columns, once the frame is closed, unless it has one record of nothing but data.
         self.columns: Columns | None = None

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.growth import Growth
 from topics.engine.state.topic import Topic
-from topics.storage import frames
 from topics.types import Appended
 
 
@@ -48,9 +46,7 @@ class ToldFrame(Growth):
 
     __slots__ = ("teller",)
 
-    def __init__(self, core: Core, topic: Topic, ts: int, teller: Teller) -> None:
-        super().__init__(core, topic, frames.APPEND, ts)
-        self.teller = teller
+    teller: Teller
 
     def hand_over(self) -> None:
         if self.topic.durability == "ephemeral":
