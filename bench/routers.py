@@ -41,8 +41,8 @@ class Link:
     """One connection; requests are sent and answered apart."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._left = b""
 
     def send(self, method: str, path: str, body: bytes) -> None:
@@ -50,13 +50,13 @@ class Link:
             f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        self._socket.sendall(head.encode() + body)
+        self.socket.sendall(head.encode() + body)
 
     def receive(self) -> bytes:
         """The body of the next answer."""
         raw = self._left
         while b"\r\n\r\n" not in raw:
-            raw += self._socket.recv(1 << 16)
+            raw += self.socket.recv(1 << 16)
         head, _, rest = raw.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 2"):
             raise RuntimeError(f"{head!r} {rest!r}")
@@ -64,7 +64,7 @@ class Link:
         at = lower.index(b"content-length:") + 15
         length = int(lower[at:].split(b"\r\n", 1)[0])
         while len(rest) < length:
-            rest += self._socket.recv(1 << 16)
+            rest += self.socket.recv(1 << 16)
         self._left = rest[length:]
         return rest[:length]
 
@@ -73,7 +73,7 @@ class Link:
         return self.receive()
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
 
 def chain(durability: str, length: int) -> list[str]:
