@@ -111,9 +111,9 @@ def _append(
     settings, config = core.settings, topic.config
     if config.ttl_ms or topic.holds:
         core.expire(topic)
-    check_record_bytes(
-        [len(parts[1]) + (0 if more is None else len(more.meta))], settings.max_record_bytes
-    )
+    if len(parts[1]) + len(parts[2]) > settings.max_record_bytes:
+        size = len(parts[1]) + (0 if more is None else len(more.meta))
+        check_record_bytes([size], settings.max_record_bytes)
     seq, ts = topic.next_seq, max(topic.last_ts, now_ms)
     wire = RECORD % (seq, ts, *parts)
     size = len(wire)
