@@ -8,6 +8,8 @@ from itertools import pairwise
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World, gap
+from topics.engine.state.write_request import request_of
+from topics.errors import TopicFull
 from topics.testing import FakeClock
 
 DAY_MS = 86_400_000
@@ -85,6 +87,21 @@ def test_what_has_expired_stays_expired_when_the_clock_goes_back(
     state = world.engine.state("t")
     assert (state.earliest_seq, state.evict_floor) == (4, 4)
     assert gap(world.engine.diff("t").tombstone) == (1, 3, "ttl")
+
+
+def test_a_floor_that_a_refused_write_was_told_stays_when_the_clock_goes_back(world: World) -> None:
+    """A full topic says where its records begin, and a kill right after that changes nothing."""
+    world.engine.put_topic("t", {"ttl_ms": 1000, "cap_records": 3, "discard": "reject"})
+    world.fill("t", 2)
+    world.clock.advance(600)
+    world.fill("t", 1)
+    world.clock.advance(600)
+    with pytest.raises(TopicFull) as refused:
+        world.engine.submit_append("t", request_of([{"data": 0}] * 3))
+    assert refused.value.detail["earliest_seq"] == 3
+    world.clock.jump_wall(-DAY_MS)
+    world.restart("kill")
+    assert world.engine.state("t").earliest_seq == 3
 
 
 def test_a_frozen_clock_expires_nothing(world: World) -> None:

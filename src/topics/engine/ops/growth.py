@@ -102,6 +102,9 @@ def check_room(core: Core, topic: Topic, count: int, size: int) -> None:
         )
     records_left, bytes_left = room(core, topic)
     if count > records_left or size > bytes_left:
+        if config.ttl_ms or topic.holds:
+            # The refusal tells the floor, like a read: where it has moved, that is written first.
+            core.committer.flush()
         raise TopicFull(
             f'topic "{topic.name}" is full and refuses new records; nothing was written. '
             "Retry after consumers have deleted some.",
