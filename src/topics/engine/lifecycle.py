@@ -18,6 +18,7 @@ from topics.engine.ops.ceilings import close as close_ceiling
 from topics.engine.ops.resident import write_account
 from topics.engine.recovery.recovery import Recovery
 from topics.engine.routing import forwarding
+from topics.engine.state import retention
 from topics.engine.state.segments import ColdMiss, Segments
 from topics.engine.state.topic import Topic
 from topics.engine.upkeep import freezing
@@ -157,8 +158,12 @@ class Lifecycle:
             self.recover_one()
 
     def _finish_topic(self, topic_id: int) -> None:
-        self._recovery.replay.finish_deferred(topic_id)
         topic = self.core.by_id.get(topic_id)
+        with self.core.segments.replaying():
+            if topic is not None:
+                # A try that ended in the middle may have left it with more than its caps allow.
+                retention.evict(topic, self.core.segments.spans)
+            self._recovery.replay.finish_deferred(topic_id)
         if topic is not None:
             self.core.recount(topic)
             self.core.log_estimates(topic)

@@ -111,7 +111,7 @@ HISTORY_MUTANTS = (
     Mutant(
         "read error met in the middle of a group", "engine/state/segments.py",
         "            return self._spans_again(block)\n        except (MemoryError, Overloaded):\n"
-        "            if not self._is_started:\n                raise\n"
+        "            if self._is_replaying:\n                raise\n"
         "        except TopicsError:\n            pass\n",
         "            return self.exact_spans(block)\n        except ZeroDivisionError:\n"
         "            raise\n",

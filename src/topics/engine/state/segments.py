@@ -7,8 +7,10 @@ the caller fetches it where waiting is allowed and tries again.
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections import OrderedDict
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -66,8 +68,8 @@ class Segments:
         self.store = store
         # Whether the bytes of every live record could be counted; else some of them are estimates.
         self.is_exact = True
-        # Until then replay counts what was counted before, and has to come to the same.
-        self._is_started = False
+        # Whether what is counted was counted before, and has to come to the same.
+        self._is_replaying = True
         self.live: dict[int, Segment] = {}
         self.garbage: list[int] = []
         self._cache_bytes_max = cache_bytes_max
@@ -106,13 +108,13 @@ class Segments:
         """Sizes and times of the records of a block that has bytes, in whatever tier they are.
 
         For counting, which goes on whatever happens: of a block that the disk can not read, asked
-        twice, they are estimates, and `is_exact` says so from then on. A start that lacks memory or
-        descriptors fails, so that the next one can count.
+        twice, they are estimates, and `is_exact` says so from then on. A replay that lacks memory
+        or descriptors fails, so that whoever tries again can count.
         """
         try:
             return self._spans_again(block)
         except (MemoryError, Overloaded):
-            if not self._is_started:
+            if self._is_replaying:
                 raise
         except TopicsError:
             pass
@@ -128,7 +130,16 @@ class Segments:
 
     def started(self) -> None:
         """The log was replayed; what is counted from now on nobody has counted before."""
-        self._is_started = True
+        self._is_replaying = False
+
+    @contextlib.contextmanager
+    def replaying(self) -> Iterator[None]:
+        """While a part of the log is replayed that was left for after the start."""
+        self._is_replaying = True
+        try:
+            yield
+        finally:
+            self._is_replaying = False
 
     def exact_spans(self, block: Block) -> Spans:
         """Like `spans`, but raises when they can not be read. They are kept beside the log."""
