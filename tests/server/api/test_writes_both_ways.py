@@ -1,7 +1,7 @@
 """A write has one answer and leaves one record, whichever way it comes in.
 
-Every shape, good and bad, is sent to three servers: in one read, so that its head is known; in
-pieces, so that it is parsed; and, where it is a good one, as a message of a WebSocket.
+Every shape, good and bad, is sent to two servers: in one read, so that its head is known, and in
+pieces, so that it is parsed.
 """
 
 from __future__ import annotations
