@@ -164,7 +164,7 @@ class Lifecycle:
                 # A try that ended in the middle may have left it with more than its caps allow.
                 retention.evict(topic, self.core.segments.spans)
             self._recovery.replay.finish_deferred(topic_id)
-        if topic is not None:
+        if topic is not None and not topic.dropped:
             self.core.recount(topic)
             self.core.log_estimates(topic)
 
