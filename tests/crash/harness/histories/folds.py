@@ -70,7 +70,9 @@ def fold(world: World, edge: Edge, cursor: int) -> None:
     unknown = [
         seq
         for seq in range(edge.copied_from + 1, dest.head + 1)
-        if seq not in dest.held or (seq not in dest.written and dest.held[seq][0] not in place)
+        # A record from before the start was copied from where it stands in the source once more.
+        if seq not in dest.held
+        or (seq not in dest.written and place.get(dest.held[seq][0], 0) <= edge.start)
     ]
     require(
         len(missing) <= len(unknown),
