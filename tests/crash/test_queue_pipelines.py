@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -152,11 +152,22 @@ class Pipeline:
     # -- the disk --------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        self.engine.core.log.syncer = Syncer()
-        self.engine.sync()
-        self.engine.core.log.syncer = Lazy()
+        with self.syncing():
+            self.engine.sync()
         require(not self.asked, "a call never ended")
         self.examine()
+
+    def checkpoint(self) -> None:
+        with self.syncing():
+            self.engine.checkpoint()
+
+    @contextlib.contextmanager
+    def syncing(self) -> Iterator[None]:
+        self.engine.core.log.syncer = Syncer()
+        try:
+            yield
+        finally:
+            self.engine.core.log.syncer = Lazy()
 
     def fill_up(self) -> None:
         """For one group the disk is full."""
@@ -226,7 +237,7 @@ def run(seed: int) -> None:
             "nack": lambda: line.settle("nack"), "extend": lambda: line.settle("extend"),
             "advance": lambda: line.clock.advance(line.drawn.choice((1, 100, 401))),
             "flush": lambda: line.engine.flush(), "sync": line.sync, "full": line.fill_up,
-            "restart": line.restart, "checkpoint": lambda: line.engine.checkpoint(),
+            "restart": line.restart, "checkpoint": line.checkpoint,
         }  # fmt: skip
         weights = (20, 25, 15, 10, 6, 10, 10, 8, 3, 2, 1)
         for _ in range(120):
