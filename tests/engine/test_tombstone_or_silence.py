@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, gap, seqs, tagged
 from topics.engine.engine import Engine
+from topics.engine.state.holes import joined
 
 
 @pytest.fixture
@@ -285,3 +290,17 @@ def test_the_floors_keep_their_order(engine: Engine, topic_is_empty: bool) -> No
         engine.append("t", tagged(None, None))
     state = engine.state("t")
     assert 1 <= state.evict_floor <= state.earliest_seq <= state.head_seq + 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from((1, 2)))))
+def test_losses_that_adjoin_for_one_reason_are_one_gap(parts: list[tuple[int, int, int]]) -> None:
+    """However many crashes made it: a reader is told once, of all of it."""
+    holes, became, seq = [], {}, 0
+    for apart, length, state in parts:
+        first = seq + apart + 1
+        seq = first + length - 1
+        holes.append((first, seq, state))
+        became.update(dict.fromkeys(range(first, seq + 1), state))
+    told = joined(reversed(holes))
+    assert {s: state for low, high, state in told for s in range(low, high + 1)} == became
+    assert all(a[1] + 1 < b[0] or a[2] != b[2] for a, b in pairwise(told))

@@ -4,13 +4,14 @@ Plain objects that are changed by calls and keep their own counts true. They kno
 nor the clock: whoever changes them has both.
 
 A `topic` is made of blocks (`block`), runs of seqs whose records are `Columns` in memory, bytes in
-a segment, or both. Below its floor the `account` says what became of every seq, and `explaining`
-what became of any; a `ceiling` bounds what may have been acknowledged. `retention` moves the floor
-for caps and TTLs, and never back. `segments` knows where sealed bytes are and keeps a bounded
-cache of blocks. `tags` finds seqs by tag, `idempotency` writes by key, `names` topics in order;
-`cursors` are the places of named readers; `numbers` are those that are given once, `unsealed` is
-what waits for a checkpoint. A `queue` is who holds which job (`queue_values` is what its calls
-take and give); `routers` is who copies from where to where (`router_frames` is what they log).
-`write_request` turns what a client sent into records, rendered once for every reader; `record` is
-their form, which nobody else looks into; `copies` gives them other seqs.
+a segment, or both; its `holes` are what can never be read. Below its floor the `account` says what
+became of every seq, and `explaining` what became of any; a `ceiling` bounds what may have been
+acknowledged. `retention` moves the floor for caps and TTLs, and never back. `segments` knows where
+sealed bytes are and keeps a bounded cache of blocks. `tags` finds seqs by tag, `idempotency` writes
+by key, `names` topics in order; `cursors` are the places of named readers; `numbers` are those that
+are given once, `unsealed` is what waits for a checkpoint. A `queue` is who holds which job
+(`queue_values` is what its calls take and give); `routers` is who copies from where to where
+(`router_frames` is what they log). `write_request` turns what a client sent into records, rendered
+once for every reader; `record` is their form, which nobody else looks into; `copies` gives them
+other seqs.
 """

@@ -23,6 +23,7 @@ from topics.engine.state.account import Account
 from topics.engine.state.block import Block, Loader, ghost_block
 from topics.engine.state.ceiling import Ceiling
 from topics.engine.state.cursors import Cursors
+from topics.engine.state.holes import Hole, joined
 from topics.engine.state.idempotency import Keys
 from topics.engine.state.queue import Queue
 from topics.engine.state.tags import TagIndex
@@ -33,8 +34,6 @@ from topics.types import DELETED, SEQ_BASE, Cursor, Durability, TopicConfig
 FIRST = attrgetter("first")
 # A write smaller than this joins the open block; a larger one is a block of its own, uncopied.
 JOIN_BYTES_MAX = 64 * 1024
-
-Hole = tuple[int, int, int]
 
 
 class Topic:
@@ -350,7 +349,7 @@ class Topic:
     def add_hole(self, first: int, last: int, state: int) -> None:
         """Notes that [first, last], after the head, can never be read."""
         assert first == self.head + 1 <= last
-        self.holes = [*(self.holes or []), (first, last, state)]
+        self.patch(first, last, state)
         self.head = last
         self.next_seq = max(self.next_seq, last + 1)
         self.pass_gone()
@@ -364,8 +363,8 @@ class Topic:
         self.pass_gone()
 
     def patch(self, first: int, last: int, state: int) -> None:
-        """Notes that [first, last], between other records, can not be read any more."""
-        self.holes = sorted([*(self.holes or []), (first, last, state)])
+        """Notes that [first, last] can not be read any more; what it adjoins is one gap with it."""
+        self.holes = joined([*(self.holes or []), (first, last, state)])
 
     def block_at(self, seq: int) -> int:
         """Index of the block that holds `seq`, or of the first one after it."""
