@@ -30,7 +30,7 @@ SERVING = msgspec.structs.replace(UNSEALED, seal_bytes=64 * MIB, gc_freeze=True)
 
 def run(report: Report) -> None:
     # As the server's process does.
-    heap.settle()
+    heap.use_one_heap()
     appends(report)
     reads(report)
     retention(report)

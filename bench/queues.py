@@ -109,7 +109,7 @@ def _large(report: Report, port: int) -> None:
 
 
 def _work(worker: Path, kind: str, port: int, name: str) -> dict[str, Any]:
-    command = [worker, kind, *map(str, (port, name, WORKERS, CLAIM, JOBS))]
+    command = [str(worker), kind, *map(str, (port, name, WORKERS, CLAIM, JOBS))]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -53,7 +53,7 @@ def run(report: Report) -> None:
 def _latency(
     report: Report, reader: Path, port: int, pid: int, watchers: int, topics: int, bar: str
 ) -> None:
-    command = [reader, *map(str, (port, watchers, WRITES_PER_S, SECONDS, topics))]
+    command = [str(reader), *map(str, (port, watchers, WRITES_PER_S, SECONDS, topics))]
     before_s, began_s = cpu_s(pid), time.monotonic()
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     use = (cpu_s(pid) - before_s) / (time.monotonic() - began_s)
@@ -75,7 +75,7 @@ def _overload(report: Report, reader: Path, port: int) -> None:
     """
 
     def load(writes_per_s: int, seconds: int) -> Any:
-        command = [reader, *map(str, (port, 1000, writes_per_s, seconds, 100, 100, 2))]
+        command = [str(reader), *map(str, (port, 1000, writes_per_s, seconds, 100, 100, 2))]
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
         return json.loads(done.stdout)
 
