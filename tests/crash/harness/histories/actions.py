@@ -19,7 +19,7 @@ from topics.engine.queues.claims import claimant_of
 from topics.engine.state.write_request import request_of
 from topics.storage import snapshot
 from topics.testing import CrashPlan, Fault
-from topics.types import Hold, resolve_config
+from topics.types import U64_MAX, Hold, resolve_config
 
 TAGS = (None, None, "x", "y:1", "y:2")
 NODES = (None, None, None, "n1")
@@ -159,8 +159,9 @@ def route(world: World, draw: random.Random) -> None:
     name = f"{source}-{dest}"
     guarantee = draw.choice(("at_least_once", "exactly_once"))
     given: dict[str, object] = {"source": source, "dest": dest, "guarantee": guarantee}
+    start = U64_MAX
     if draw.random() < 0.5:
-        given["from_seq"] = draw.choice((0, 0, 2))
+        given["from_seq"] = start = draw.choice((0, 0, 2))
     asked = Asked("route", dest)
     steps = looks.steps_taken(world)
     answer = world.ask(asked, lambda: world.engine.submit_router(name, given))
@@ -172,15 +173,21 @@ def route(world: World, draw: random.Random) -> None:
     if before is not None:
         if before.guarantee != guarantee:
             before.guarantee = "mixed"
+            if before.begins_again:
+                # What it has still to copy again, it no longer looks for.
+                may_repeat(world, before.dest)
         return
     found = world.instance(source), world.instance(dest)
     assert found[0] is not None
     assert found[1] is not None
-    edge = Edge(name, found[0], found[1], router.place.cursor, guarantee, asked)
+    # It may have come further already.
+    start = min(start, router.place.cursor)
+    edge = Edge(name, found[0], found[1], start, guarantee, asked)
     world.edges[name] = edge
     for old in world.past_edges:
         begins_again = (old.source, old.dest) == found and edge.start < old.cursor
         if begins_again:
+            edge.begins_again = True
             edge.copied_from = min(edge.copied_from, old.copied_from)
         # Another instance of its source is another source: what it was given anew comes anew.
         is_another = old.dest is found[1] and old.source is not found[0]

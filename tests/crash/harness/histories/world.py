@@ -58,6 +58,7 @@ class Edge:
         self.dest_start = dest.head
         # From here on the destination may have copies that it need not make, of an earlier router.
         self.copied_from = dest.head
+        self.begins_again = False
         self.guarantee = guarantee
         # How far it had come when it was last seen.
         self.cursor = start
