@@ -84,3 +84,16 @@ def test_a_store_that_can_not_be_reached_is_an_error(cold: Inside, tmp_path: Pat
             assert (reply.status, reply.code) == (503, "store_unreachable")
             (tmp_path / "gone").rename(tmp_path / "cold")
             assert len(jobs_of(events, 1)) == 1
+
+
+def test_cold_jobs_that_failed_make_way_for_cold_jobs_that_wait(cold: Inside) -> None:
+    """One block in the cache is enough for a claim that moves some jobs and hands out others."""
+    with cold.client() as client:
+        queue = far_away(cold, client, "jobs", max_deliveries=1, dead_letter="dead")
+        held: list[int] = []
+        while len(held) < 60:
+            held += queue.claim_seqs("a", 20)
+        queue.nack("a", *held[:3])
+        found = queue.claim_seqs("b", 3)
+        assert found == [held[-1] + 1, held[-1] + 2, held[-1] + 3]
+        assert client.get("/v0/topics/dead").json["count"] == 3

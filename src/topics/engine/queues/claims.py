@@ -76,12 +76,12 @@ def claim(
     now_ms = core.monotonic_ms()
     queue.expire(now_ms)
     wanted = sum([most for _, most, _ in asked])
-    picked = Picked(core, topic, wanted)
-    if picked.doomed:
-        dead_letters.move(core, topic, picked.doomed)
-        # Moving let others go on, and some of what was picked may be gone.
+    doomed = _freed(core, topic, queue, wanted)[1] if queue.free else []
+    if doomed:
+        # In front of all others: both may be in the cold store, and the cache holds one of them.
+        dead_letters.move(core, topic, doomed)
         now_ms = core.monotonic_ms()
-        picked = Picked(core, topic, wanted)
+    picked = Picked(core, topic, wanted)
     granted = _grant(core, queue, asked, picked, now_ms)
     if not picked.seqs or not lease_frames.are_logged(topic):
         ticket.resolve(_told(topic, queue, granted))
@@ -95,6 +95,21 @@ def claim(
         core, topic, held, [], ticket, lambda: _told(topic, queue, granted),
         lambda: picked.give_back(queue),
     )  # fmt: skip
+
+
+def _freed(core: Core, topic: Topic, queue: Queue, wanted: int) -> tuple[list[int], list[int]]:
+    """Jobs that came back: to be handed out again, and delivered as often as they may be."""
+    limit = dead_letters.deliveries_max(core, topic)
+    again: list[int] = []
+    doomed: list[int] = []
+    for seq in queue.free:
+        if limit and queue.deliveries(seq) >= limit:
+            doomed.append(seq)
+        else:
+            again.append(seq)
+        if len(again) == wanted or len(doomed) == DOOMED_MAX:
+            break
+    return again, doomed
 
 
 def _told(topic: Topic, queue: Queue, granted: list[Granted]) -> list[Claimed]:
@@ -177,7 +192,7 @@ def _render(raws: list[Payload], tries: list[int], first: int, deadline: int) ->
 class Picked:
     """The next jobs of a queue, ascending by seq, with their bytes. Nothing is leased yet."""
 
-    __slots__ = ("_cursor_before", "_ended", "cursor", "doomed", "raws", "reclaimed", "seqs")
+    __slots__ = ("_cursor_before", "_ended", "cursor", "raws", "reclaimed", "seqs")
 
     def __init__(self, core: Core, topic: Topic, wanted: int) -> None:
         queue = topic.queue
@@ -189,8 +204,6 @@ class Picked:
         # How many of them, in front, were handed out before, and the leases that ran out.
         self.reclaimed = 0
         self._ended: dict[int, Lease] = {}
-        # Jobs that came back and were delivered as often as they may be.
-        self.doomed: list[int] = []
         try:
             if queue.free:
                 self._reclaim(core, topic, queue, wanted)
@@ -229,15 +242,7 @@ class Picked:
                 queue.free[seq] = None
 
     def _reclaim(self, core: Core, topic: Topic, queue: Queue, wanted: int) -> None:
-        limit = dead_letters.deliveries_max(core, topic)
-        again: list[int] = []
-        for seq in queue.free:
-            if limit and queue.deliveries(seq) >= limit:
-                self.doomed.append(seq)
-            else:
-                again.append(seq)
-            if len(again) == wanted or len(self.doomed) == DOOMED_MAX:
-                break
+        again, _ = _freed(core, topic, queue, wanted)
         again.sort()
         for seq in again:
             block = topic.blocks[topic.block_at(seq)]
