@@ -60,7 +60,7 @@ def remember(core: Core, topic: Topic, digest: bytes, first: int, count: int, ts
                 "written. Retry when older keys have left their window, or without a key.",
                 limit="max_idempotency_keys", max=limit,
             )  # fmt: skip
-    core.idempotency_keys += topic.remember(digest, first, count, ts)
+    core.remember_key(topic, digest, first, count, ts)
 
 
 def forget(core: Core, topic: Topic, digest: bytes) -> None:

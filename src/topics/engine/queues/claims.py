@@ -76,12 +76,14 @@ def claim(
     now_ms = core.monotonic_ms()
     queue.expire(now_ms)
     wanted = sum([most for _, most, _ in asked])
-    doomed = _freed(core, topic, queue, wanted)[1] if queue.free else []
+    again, doomed = _freed(core, topic, queue, wanted)
     if doomed:
         # In front of all others: both may be in the cold store, and the cache holds one of them.
         dead_letters.move(core, topic, doomed)
+        # Moving let others go on.
         now_ms = core.monotonic_ms()
-    picked = Picked(core, topic, wanted)
+        again, _ = _freed(core, topic, queue, wanted)
+    picked = Picked(core, topic, again, wanted)
     granted = _grant(core, queue, asked, picked, now_ms)
     if not picked.seqs or not lease_frames.are_logged(topic):
         ticket.resolve(_told(topic, queue, granted))
@@ -99,9 +101,11 @@ def claim(
 
 def _freed(core: Core, topic: Topic, queue: Queue, wanted: int) -> tuple[list[int], list[int]]:
     """Jobs that came back: to be handed out again, and delivered as often as they may be."""
-    limit = dead_letters.deliveries_max(core, topic)
     again: list[int] = []
     doomed: list[int] = []
+    if not queue.free:
+        return again, doomed
+    limit = dead_letters.deliveries_max(core, topic)
     for seq in queue.free:
         if limit and queue.deliveries(seq) >= limit:
             doomed.append(seq)
@@ -194,7 +198,7 @@ class Picked:
 
     __slots__ = ("_cursor_before", "_ended", "cursor", "raws", "reclaimed", "seqs")
 
-    def __init__(self, core: Core, topic: Topic, wanted: int) -> None:
+    def __init__(self, core: Core, topic: Topic, again: list[int], wanted: int) -> None:
         queue = topic.queue
         assert queue is not None
         self.seqs: list[int] = []
@@ -205,8 +209,7 @@ class Picked:
         self.reclaimed = 0
         self._ended: dict[int, Lease] = {}
         try:
-            if queue.free:
-                self._reclaim(core, topic, queue, wanted)
+            self._reclaim(core, topic, again)
             if self.cursor <= topic.head and len(self.seqs) < wanted:
                 self._go_on(core, topic, wanted - len(self.seqs))
         except ColdMiss:
@@ -241,10 +244,9 @@ class Picked:
             else:
                 queue.free[seq] = None
 
-    def _reclaim(self, core: Core, topic: Topic, queue: Queue, wanted: int) -> None:
-        again, _ = _freed(core, topic, queue, wanted)
-        again.sort()
-        for seq in again:
+    def _reclaim(self, core: Core, topic: Topic, again: list[int]) -> None:
+        """Jobs that came back."""
+        for seq in sorted(again):
             block = topic.blocks[topic.block_at(seq)]
             columns = core.segments.columns(block)
             index = seq - block.first

@@ -11,11 +11,15 @@ from collections.abc import Iterable
 Hole = tuple[int, int, int]
 
 
+def add_last(holes: list[Hole], first: int, last: int, state: int) -> None:
+    """Adds a hole after all others."""
+    if holes and holes[-1][1] + 1 == first and holes[-1][2] == state:
+        first = holes.pop()[0]
+    holes.append((first, last, state))
+
+
 def joined(holes: Iterable[Hole]) -> list[Hole]:
     found: list[Hole] = []
-    for first, last, state in sorted(holes):
-        if found and found[-1][1] + 1 == first and found[-1][2] == state:
-            found[-1] = (found[-1][0], last, state)
-        else:
-            found.append((first, last, state))
+    for hole in sorted(holes):
+        add_last(found, *hole)
     return found

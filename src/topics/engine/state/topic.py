@@ -23,7 +23,7 @@ from topics.engine.state.account import Account
 from topics.engine.state.block import Block, Loader, ghost_block
 from topics.engine.state.ceiling import Ceiling
 from topics.engine.state.cursors import Cursors
-from topics.engine.state.holes import Hole, joined
+from topics.engine.state.holes import Hole, add_last, joined
 from topics.engine.state.idempotency import Keys
 from topics.engine.state.queue import Queue
 from topics.engine.state.tags import TagIndex
@@ -349,7 +349,8 @@ class Topic:
     def add_hole(self, first: int, last: int, state: int) -> None:
         """Notes that [first, last], after the head, can never be read."""
         assert first == self.head + 1 <= last
-        self.patch(first, last, state)
+        self.holes = self.holes or []
+        add_last(self.holes, first, last, state)
         self.head = last
         self.next_seq = max(self.next_seq, last + 1)
         self.pass_gone()
