@@ -170,9 +170,10 @@ def test_listing_pages_in_byte_order(client: Client, topic: str) -> None:
         cursor = f"&cursor={page.json.get('next_cursor', '')}"
     assert [entry["topic"] for entry in found] == names
     assert "next_cursor" not in page.json
+    epoch = client.get(f"/v0/topics/{names[0]}").json["epoch"]
     assert found[0] == {
-        "topic": names[0], "head_seq": 0, "earliest_seq": 1, "count": 0, "bytes": 0,
-        "durable": True, "effective_priority": 0,
+        "topic": names[0], "type": "log", "epoch": epoch, "head_seq": 0, "earliest_seq": 1,
+        "count": 0, "bytes": 0, "durable": True, "effective_priority": 0,
     }  # fmt: skip
 
 

@@ -160,6 +160,8 @@ class TopicStateBody(msgspec.Struct, kw_only=True):
 
 class TopicSummary(msgspec.Struct, kw_only=True):
     topic: str
+    type: TopicType
+    epoch: Epoch
     head_seq: int
     earliest_seq: int
     count: int

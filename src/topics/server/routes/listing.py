@@ -75,7 +75,8 @@ class Listing:
             state = engine.state(name, touch=touch, cursors=False)
             topics.append(
                 TopicSummary(
-                    topic=name, head_seq=state.head_seq, earliest_seq=state.earliest_seq,
+                    topic=name, type=state.config.type, epoch=str(state.epoch),
+                    head_seq=state.head_seq, earliest_seq=state.earliest_seq,
                     count=state.count, bytes=state.bytes, durable=state.config.durable,
                     effective_priority=priority.effective(
                         state.config, consumed_ms=state.last_read_ts, now_ms=now_ms
