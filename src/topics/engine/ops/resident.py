@@ -56,6 +56,7 @@ def replay_hole(core: Core, topic: Topic, first: int, last: int, state: int, ts:
     if first > last:
         return
     if state == DELETED:
-        topic.add_ghost(first, last)
+        # The topic may be later already than the records that are logged after these.
+        topic.add_ghost(first, last, ts)
     else:
         topic.add_hole(first, last, state)

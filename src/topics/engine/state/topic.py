@@ -355,10 +355,10 @@ class Topic:
         self.next_seq = max(self.next_seq, last + 1)
         self.pass_gone()
 
-    def add_ghost(self, first: int, last: int) -> None:
-        """Notes that [first, last], after the head, was deleted."""
+    def add_ghost(self, first: int, last: int, ts: int) -> None:
+        """Notes that [first, last], after the head, was deleted; `ts` is of what is before it."""
         assert first == self.head + 1 <= last
-        self.blocks.append(ghost_block(first, last - first + 1, self.last_ts))
+        self.blocks.append(ghost_block(first, last - first + 1, ts))
         self.head = last
         self.next_seq = max(self.next_seq, last + 1)
         self.pass_gone()

@@ -144,12 +144,15 @@ class Sight:
         self.classes = known.classes()
         # A machine crash may take what class disk had not synced, and nothing else.
         self.loses = ending == "crash" and "disk" in self.classes
+        # How many it took.
+        self._lost = 0
 
     def states(self, states: list[str], floor: int, evict_floor: int) -> None:
         """Every known seq may have become what it is; nothing goes back."""
         known, name = self.known, f"{self.known.name} ({'/'.join(sorted(self.classes))})"
         head = max([known.head, *known.written])
         require(len(states) >= head, f"{name}: the head fell to {len(states)}, was {head}")
+        self._lost = states.count("crash") - known.states.count("crash")
         for seq, (was, now) in enumerate(zip(known.states, states, strict=False), 1):
             if was != now:
                 require(
@@ -205,8 +208,9 @@ class Sight:
             # Counted in `_check_came_back`.
             return any(c.discard == "old" for c in self.configs)
         if was == EXPIRED and now == LIVE and self.ending == "crash":
-            # The end of the TTL was durable, that it had expired before was not.
-            return any(not c.ttl_ms for c in self.configs)
+            # The end of the TTL was durable, that it had expired before was not; or a hold had too
+            # many bytes after it, and some of them are lost.
+            return (known.is_held and self._lost > 0) or any(not c.ttl_ms for c in self.configs)
         if was == EXPIRED and now == EVICTED and (self.ending == "crash" or known.was_unwritten):
             # It is seen before it is durable, and writes on their way may have evicted it instead.
             # Before it is written nobody but this model sees it: a read writes it first.

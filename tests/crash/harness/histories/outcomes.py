@@ -33,6 +33,10 @@ def doubt(world: World, asked: Asked) -> None:
         world.born[n].is_doubtful = True
     if asked.kind == "append" and asked.key:
         world.retries.append(asked)
+    known = world.by_epoch.get(asked.epoch)
+    if known is not None and asked.kind == "claim":
+        # Any of them may count as delivered.
+        known.claimed.update(range(1, asked.last_seq + 1))
 
 
 def refuse(world: World, asked: Asked) -> None:

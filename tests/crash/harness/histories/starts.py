@@ -163,6 +163,7 @@ def _identify(world: World, name: str, older: list[Instance], ending: Ending) ->
             if edge.dest is known:
                 edge.dest, edge.is_doubtful = fresh, True
     fresh.may_repeat = True
+    fresh.claimed = {seq for known in forgot for seq in known.claimed}
     fresh.cursors = {c.cursor: c.seq for c in world.engine.cursors(name)}
     world.epochs.add(topic.epoch)
     for part in explain(topic, 1, topic.head) if topic.head else ():

@@ -320,6 +320,7 @@ class World:
                 outcomes.refuse(self, asked)
                 return answer
             asked.outcome = "unknown"
+            asked.epoch = 0 if known is None else known.epoch
             outcomes.doubt(self, asked)
         else:
             asked.ticket = answer[-1] if isinstance(answer, tuple) else answer
