@@ -35,19 +35,19 @@ def masked(text: bytes) -> bytes:
 
 
 def decode_around(
-    decoder: msgspec.json.Decoder[T], text: bytes, parts_of: Callable[[T], Sequence[HasData]]
+    decode: Callable[[bytes], T], text: bytes, parts_of: Callable[[T], Sequence[HasData]]
 ) -> tuple[T, list[msgspec.Raw]]:
     """`text` decoded with 0 for each `data`, and the data verbatim. Raises msgspec.DecodeError."""
     mask = masked(text)
     base = _address(mask)
     pieces, data, at = [], [], 0
-    for part in parts_of(decoder.decode(mask)):
+    for part in parts_of(decode(mask)):
         start = _address(part.data) - base
         stop = start + len(memoryview(part.data))
         pieces += [text[at:start], b"0"]
         data.append(msgspec.Raw(text[start:stop]))
         at = stop
-    return decoder.decode(b"".join([*pieces, text[at:]])), data
+    return decode(b"".join([*pieces, text[at:]])), data
 
 
 def _address(view: bytes | msgspec.Raw) -> int:

@@ -199,7 +199,7 @@ def records_of(records_json: bytes) -> list[Record]:
     try:
         return _RECORDS.decode(records_json)
     except msgspec.DecodeError:
-        found, data = decode_around(_RECORDS, records_json, lambda records: records)
+        found, data = decode_around(_RECORDS.decode, records_json, lambda records: records)
         pairs = zip(found, data, strict=True)
         return [msgspec.structs.replace(record, data=raw) for record, raw in pairs]
 

@@ -147,6 +147,10 @@ class QueueCalls(Lifecycle):
         """The queue of this name, for whoever hands out its jobs. Raises as a claim would."""
         return QueueHandle(self.core, self._queue(name))
 
+    def check_queue(self, name: str) -> None:
+        """Raises as a claim would where there is no queue of this name."""
+        self._queue(name)
+
     def _check_named(self, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None) -> None:
         leases.check_types(seqs, lease_ids)
         leases.check_named(node, seqs, lease_ids, self.core.settings)

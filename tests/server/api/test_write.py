@@ -102,8 +102,6 @@ def test_whether_a_write_may_create(client: Client, topic: str) -> None:
         {},
         {"records": []},
         {"records": [{}]},
-        {"records": [{"data": 1, "extra": 1}]},
-        {"records": [{"data": 1}], "extra": 1},
         {"records": [{"data": 1, "tag": 5}]},
         {"records": [{"data": 1, "tag": "x" * 257}]},
         {"records": [{"data": 1, "node": "x" * 129}]},

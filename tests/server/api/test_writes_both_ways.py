@@ -46,8 +46,9 @@ def body_of(choice: random.Random) -> bytes:
     for field, values in {
         "node": ("n3",), "idempotency_key": ("1", "2", "3", ""), "create": (True, False),
         "config": ({"cap_records": 100}, {"cap_records": -1}), "unknown": (1,),
+        "return_seqs": (True, False, 1),
     }.items():  # fmt: skip
-        if choice.random() < (0.02 if field == "unknown" else 0.15):
+        if choice.random() < (0.05 if field == "unknown" else 0.15):
             write[field] = choice.choice(values)
     if choice.random() < 0.1:
         write["records"].append({"data": 2})
@@ -71,8 +72,10 @@ def request_of(choice: random.Random) -> bytes:
     return head.encode() + b"\r\n\r\n" + body
 
 
-def comparable(answer: Answered) -> tuple[int, str, bytes]:
-    return answer.status, answer.headers["content-type"], _TIMES.sub(b"", answer.body)
+def comparable(answer: Answered) -> tuple[int, str, str, bytes]:
+    headers = answer.headers
+    ignored = headers.get("topics-ignored-fields", "")
+    return answer.status, headers["content-type"], ignored, _TIMES.sub(b"", answer.body)
 
 
 def records(served: Inside, topic: str) -> bytes:

@@ -29,6 +29,8 @@ class Target:
     # A query that the request can not be without.
     fixed_query: str = ""
     needs_body: bool = False
+    # A config: what it does not know, it refuses.
+    is_config: bool = False
     # Names that make the request valid, where they are not those of the topic "kept".
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,7 +85,8 @@ PAGING = {"page_size": faults.NUMBER_WORDS, "cursor": faults.CURSOR_WORDS}
 TOPIC = "/v0/topics/{topic}"
 
 TARGETS = (
-    Target("PUT", TOPIC, {}, CONFIG | {"dead_letter": (*faults.NAME, Fault("itself", "kept"))}),
+    Target("PUT", TOPIC, {}, CONFIG | {"dead_letter": (*faults.NAME, Fault("itself", "kept"))},
+           is_config=True),
     Target("GET", TOPIC, query={"touch": faults.FLAG_WORDS}),
     Target("DELETE", TOPIC, query={"if_empty": faults.FLAG_WORDS}, names={"topic": "absent"}),
     Target("GET", "/v0/topics", query={**PAGING, "touch": faults.FLAG_WORDS}),
@@ -92,6 +95,7 @@ TARGETS = (
             "records": RECORDS, "records.0.tag": TAG, "records.0.node": NODE,
             "records.0.meta": faults.META, "node": NODE, "idempotency_key": KEY,
             "create": faults.FLAG_OR_NULL, "disable_backpressure": faults.FLAG,
+            "return_seqs": faults.FLAG, "config.no_such_field": faults.of({"there": 1}),
             **{f"config.{name}": found for name, found in CONFIG.items()},
         }, query={"return_seqs": faults.FLAG_WORDS}, needs_body=True,
     ),
@@ -130,7 +134,7 @@ TARGETS = (
             "preserve_node": faults.FLAG, "preserve_tag": faults.FLAG, "create_dest": faults.FLAG,
             "filter": faults.MATCH, "allow_cycle": faults.FLAG, "guarantee": faults.WORD,
             "from_seq": faults.U64_OR_NULL,
-        }, needs_body=True,
+        }, needs_body=True, is_config=True,
     ),
     Target("GET", "/v0/routers/{router}"),
     Target("DELETE", "/v0/routers/{router}", names={"router": "absent"}),
@@ -181,7 +185,6 @@ COMMANDS: dict[str, tuple[dict[str, Any], Fields]] = {
             "topics": faults.without(TOPICS, "null", "empty", "2^64", "epoch"),
             "include_data": faults.FLAG,
             "consistency": faults.WORD,
-            "no_such_field": faults.of({"there": 1}),
         },
     ),
     "unsubscribe": (
@@ -200,8 +203,8 @@ COMMANDS: dict[str, tuple[dict[str, Any], Fields]] = {
             "return_seqs": faults.FLAG,
             "create": faults.FLAG_OR_NULL,
             "config.ttl_ms": faults.U64,
+            "config.no_such_field": faults.of({"there": 1}),
             "disable_backpressure": faults.FLAG,
-            "no_such_field": faults.of({"there": 1}),
         },
     ),
 }
@@ -247,7 +250,11 @@ def changed(body: Any, place: str, value: Any) -> Any:
 def _bodies(target: Target) -> Iterator[Cell]:
     if target.body is None:
         return
-    wrong: tuple[Body, ...] = (*faults.BODIES, *(faults.NEEDED if target.needs_body else ()))
+    wrong: tuple[Body, ...] = (
+        *faults.BODIES,
+        *(faults.STRICT if target.is_config else ()),
+        *(faults.NEEDED if target.needs_body else ()),
+    )
     for body in wrong:
         found = _request(target) | {"headers": body.headers}
         if body.data is not None:
@@ -262,7 +269,9 @@ def _names(target: Target) -> Iterator[Cell]:
     for name in NAMES:
         if f"{{{name}}}" in target.path:
             for fault, word in words.get(name, faults.PATH_NAMES).items():
-                yield Cell(place=name, fault=fault, **_request(target, **{name: word}))
+                code = "not_found" if name == "wid" else INVALID
+                found = _request(target, **{name: word})
+                yield Cell(place=name, fault=fault, code=code, **found)
 
 
 def _queries(target: Target) -> Iterator[Cell]:

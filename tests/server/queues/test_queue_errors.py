@@ -29,7 +29,6 @@ BAD: list[tuple[str, str, Any]] = [
     *(("extend", "lease_ms", value) for value in (True, "1", -1, 1.5, None, TOO_BIG)),
     *((verb, "lease_ids", value) for verb in ("ack", "nack", "extend")
       for value in ("x", [1], [], ["a", "b"], [None])),
-    *((verb, "unknown", 1) for verb in GOOD),
 ]  # fmt: skip
 
 
@@ -81,6 +80,27 @@ def test_a_queue_is_not_created_by_its_calls(client: Client, topic: str, verb: s
     reply = client.post(f"/v0/topics/{topic}/{verb}", GOOD[verb])
     assert (reply.status, reply.code) == (404, "topic_not_found")
     assert client.get(f"/v0/topics/{topic}").status == 404
+
+
+@pytest.mark.parametrize("body", [None, b"", b"{", b"[]", b"{}", {"node": ""}, {"seqs": []}])
+@pytest.mark.parametrize("verb", GOOD)
+def test_the_topic_is_judged_before_the_body(
+    client: Client, topic: str, verb: str, body: Any
+) -> None:
+    """Whatever is asked of it, what is not there or no queue says so first."""
+    path = f"/v0/topics/{topic}/{verb}"
+    assert (client.post(path, body).status, client.post(path, body).code) == (
+        404, "topic_not_found",
+    )  # fmt: skip
+    client.write(topic, 1)
+    assert (client.post(path, body).status, client.post(path, body).code) == (409, "not_a_queue")
+
+
+@pytest.mark.parametrize("query", ["", "?node=", "?node=w&max=x", "?node=w&lease_ms=x"])
+def test_a_work_stream_judges_its_topic_first_too(client: Client, topic: str, query: str) -> None:
+    for code in ("topic_not_found", "not_a_queue"):
+        assert client.get(f"/v0/topics/{topic}/work{query}").code == code
+        client.write(topic, 1)
 
 
 @pytest.mark.parametrize("verb", GOOD)

@@ -140,20 +140,12 @@ def test_head_opens_nothing(client: Client, server: Inside, topic: str) -> None:
         assert seqs(events.next()) == [1]
 
 
-@pytest.mark.parametrize(
-    ("wid", "status", "code"),
-    [
-        ("wid_" + "A" * 22, 404, "not_found"),
-        ("wid_short", 400, "invalid_request"),
-        ("1", 400, "invalid_request"),
-    ],
-)
-def test_an_unknown_session_is_told_apart_from_nonsense(
-    client: Client, wid: str, status: int, code: str
-) -> None:
+@pytest.mark.parametrize("wid", ["wid_" + "A" * 22, "wid_short", "1", "%25", "a%20b", "%00"])
+def test_a_session_that_never_was_is_not_found(client: Client, wid: str) -> None:
+    """Whatever its id looks like."""
     with pytest.raises(Refused) as refused:
         EventSource(client.port, f"/v0/watch/{wid}")
-    assert (refused.value.status, refused.value.code) == (status, code)
+    assert (refused.value.status, refused.value.code) == (404, "not_found")
 
 
 # -- ids and resuming ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, ClassVar, TypeGuard
 
@@ -27,6 +27,7 @@ from topics.engine.state.record import (
 )
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge
 from topics.integers import is_float_refused, respelt
+from topics.loose import Ignoring, Loose
 from topics.settings import Settings
 from topics.storage.columns import Columns
 from topics.surrogates import decode_around, has_surrogates, masked
@@ -38,7 +39,7 @@ PLAIN_BYTES_MIN = 4 * 1024
 _UNBROKEN = bytes.maketrans(b"\r\n", b"  ")
 
 
-class RecordInput(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class RecordInput(msgspec.Struct, gc=False):
     data: msgspec.Raw
     tag: str | None = None
     node: str | None = None
@@ -54,21 +55,22 @@ class PlainRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     meta: ClassVar[None] = None
 
 
-class WriteOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+class WriteOptions(msgspec.Struct, kw_only=True, gc=False):
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
     config: ConfigInput | None = None
     disable_backpressure: bool = False
+    return_seqs: bool = True
 
 
-class WriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True, gc=False):
+class WriteRequest(WriteOptions, kw_only=True, gc=False):
     """The body of a write, as the contract has it."""
 
     records: list[RecordInput]
 
 
-class LooseWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True, gc=False):
+class UnreadConfigRequest(WriteOptions, kw_only=True, gc=False):
     """A write whose config has not been looked at yet."""
 
     records: list[RecordInput]
@@ -79,9 +81,9 @@ class PlainWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True, 
     records: list[PlainRecord]
 
 
-_FULL = msgspec.json.Decoder(WriteRequest)
+_FULL = Loose(WriteRequest)
 _PLAIN = msgspec.json.Decoder(PlainWriteRequest)
-_LOOSE = msgspec.json.Decoder(LooseWriteRequest)
+_UNREAD_CONFIG = Loose(UnreadConfigRequest)
 _CONFIG = msgspec.json.Decoder(ConfigInput | None)
 _ENCODER = msgspec.json.Encoder()
 
@@ -89,8 +91,11 @@ _ENCODER = msgspec.json.Encoder()
 Request = WriteRequest | PlainWriteRequest
 
 
-def decode_write(body: bytes, settings: Settings) -> Request:
-    """The request in a JSON body. Raises InvalidRequest or PayloadTooLarge."""
+def decode_write(body: bytes, settings: Settings, ignoring: Ignoring | None = None) -> Request:
+    """The request in a JSON body. Raises InvalidRequest or PayloadTooLarge.
+
+    Unknown fields are refused, or where somebody can say so, ignored.
+    """
     if len(body) > settings.max_body_bytes:
         raise PayloadTooLarge(
             f"body has {len(body)} bytes; the limit is {settings.max_body_bytes}",
@@ -99,12 +104,9 @@ def decode_write(body: bytes, settings: Settings) -> Request:
     if not body.isascii():
         check_text(body)
     try:
-        request = _FULL.decode(body) if len(body) < PLAIN_BYTES_MIN else _decode_large(body)
+        request = _FULL.decode_known(body) if len(body) < PLAIN_BYTES_MIN else _decode_large(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        if is_float_refused(error):
-            request = _decode_integers(body)
-        else:
-            request = _decode_surrogates(body, settings, error)
+        request = _decode_again(body, settings, error, ignoring)
     if request.config is not None:
         # Also where the topic exists and it is not used: whether a write is one does not depend
         # on what is there.
@@ -120,28 +122,54 @@ def _decode_large(body: bytes) -> Request:
     try:
         return _PLAIN.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return _FULL.decode(body)
+        return _FULL.decode_known(body)
 
 
-def _decode_integers(body: bytes) -> WriteRequest:
+def _decode_again(
+    body: bytes, settings: Settings, error: Exception, ignoring: Ignoring | None
+) -> WriteRequest:
+    """The request, if all that is wrong with it is one of the things that may be."""
+    decode, decode_unread = _FULL.decode_known, _UNREAD_CONFIG.decode_known
+    request = None
+    if ignoring is not None:
+        decode, decode_unread = _FULL.decode_loosely, _UNREAD_CONFIG.decode_loosely
+        try:
+            request = decode(body)
+        except (msgspec.DecodeError, RecursionError) as still:
+            error = still
+    if request is None and is_float_refused(error):
+        request = _decode_integers(body, decode_unread)
+    elif request is None:
+        request = _decode_surrogates(body, settings, error, decode)
+    if ignoring is not None:
+        _FULL.name_unknown(body, ignoring)
+    return request
+
+
+def _decode_integers(
+    body: bytes, decode_unread: Callable[[bytes], UnreadConfigRequest]
+) -> WriteRequest:
     """The request, if integers of its config are only spelt in another way."""
     try:
-        found = _LOOSE.decode(body)
+        found = decode_unread(body)
         config = _CONFIG.decode(respelt(bytes(found.config)))
     except msgspec.DecodeError as error:
         raise invalid_json(error) from None
     return WriteRequest(
         records=found.records, node=found.node, idempotency_key=found.idempotency_key,
         create=found.create, config=config, disable_backpressure=found.disable_backpressure,
+        return_seqs=found.return_seqs,
     )  # fmt: skip
 
 
-def _decode_surrogates(body: bytes, settings: Settings, error: Exception) -> WriteRequest:
+def _decode_surrogates(
+    body: bytes, settings: Settings, error: Exception, decode: Callable[[bytes], WriteRequest]
+) -> WriteRequest:
     """The request, if lone surrogates in its data are all that was wrong with it."""
     if isinstance(error, RecursionError) or not has_surrogates(body):
         raise invalid_json(error)
     try:
-        request, data = decode_around(_FULL, body, lambda found: _few(found, settings))
+        request, data = decode_around(decode, body, lambda found: _few(found, settings))
     except (msgspec.DecodeError, RecursionError) as still:
         raise invalid_json(still) from None
     for record, raw in zip(request.records, data, strict=True):
@@ -246,7 +274,7 @@ def is_full(
     records: list[RecordInput] | list[PlainRecord],
 ) -> TypeGuard[list[RecordInput]]:
     """Records of one request are all of one type."""
-    return type(records[0]) is RecordInput
+    return type(records[0]) is not PlainRecord
 
 
 class Batch:

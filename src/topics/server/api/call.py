@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from urllib.parse import quote
 
 import msgspec
 
@@ -13,7 +14,11 @@ from topics.server.api.shapes import Performance
 from topics.server.http.errors import response_to
 from topics.server.http.message import Request, Response
 
+IGNORED_FIELDS = "Topics-Ignored-Fields"
+
 _ENCODER = msgspec.json.Encoder()
+# What may stand in a header's list as it is, besides letters and digits.
+_TOKEN_CHARS = "!#$&'*+-.^_`|~"
 
 
 class Call(Request):
@@ -28,6 +33,8 @@ class Call(Request):
     # How long the scheduler kept it waiting.
     parked_ms: float = 0.0
     holds_slot: bool = False
+    # Whether the answer of a write has the seqs.
+    returns_seqs: bool = True
 
     @property
     def is_gone(self) -> bool:
@@ -75,6 +82,11 @@ class Call(Request):
         """Raises Forbidden when the caller has a key that lacks one of these scopes."""
         if self.key is not None:
             self.key.require_scopes(scopes)
+
+    def ignored(self, names: list[str]) -> None:
+        """Lets the answer name fields of the body that nobody looks at."""
+        told = ", ".join(quote(name, safe=_TOKEN_CHARS) for name in names)
+        self.extra = (*self.extra, (IGNORED_FIELDS, told))
 
     def elapsed_ms(self) -> float:
         return (perf_counter() - self.began_s) * 1000

@@ -10,6 +10,8 @@ import msgspec
 
 from topics.engine.state.write_request import check_text, invalid_json
 from topics.integers import is_float_refused, respelt
+from topics.loose import Ignoring, Loose
+from topics.server.api.call import Call
 from topics.server.api.fields import DIGITS
 from topics.server.http.errors import BadRequest, UnsupportedMedia
 from topics.server.http.message import JSON, Request
@@ -17,6 +19,7 @@ from topics.settings import parse_bool
 from topics.types import U64_MAX
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 QUERY_FIELDS_MAX = 100
 
@@ -36,25 +39,34 @@ def check_content_type(request: Request) -> None:
     request.head.is_json = True
 
 
-def decode(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+def decode(call: Call, kind: Loose[S]) -> S:
     """The body of a request; an absent one is `{}`."""
-    body = request.body or b"{}"
-    if request.body:
-        if not request.head.is_json:
-            check_content_type(request)
+    body = call.body or b"{}"
+    if call.body:
+        if not call.head.is_json:
+            check_content_type(call)
         check_text(body)
-    return decode_json(body, decoder)
+    return decode_json(body, kind, call)
 
 
-def decode_json(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """`text` as the decoder's type. Raises InvalidRequest."""
+def decode_json(text: bytes, kind: Loose[S], ignoring: Ignoring) -> S:
+    """`text` as the type. Raises InvalidRequest."""
     try:
-        return decoder.decode(text)
+        return kind.decode_known(text)
+    except (msgspec.DecodeError, RecursionError):
+        found = _decode_again(text, kind)
+    kind.name_unknown(text, ignoring)
+    return found
+
+
+def _decode_again(text: bytes, kind: Loose[S]) -> S:
+    try:
+        return kind.decode_loosely(text)
     except (msgspec.DecodeError, RecursionError) as error:
         if not is_float_refused(error):
             raise invalid_json(error) from None
     try:
-        return decoder.decode(respelt(text))
+        return kind.decode_loosely(respelt(text))
     except (msgspec.DecodeError, RecursionError) as error:
         raise invalid_json(error) from None
 
@@ -85,7 +97,7 @@ class Query:
     def text(self, name: str, default: str = "") -> str:
         return self._values.get(name, default)
 
-    def flag(self, name: str, *, default: bool) -> bool:
+    def flag(self, name: str, *, default: T) -> bool | T:
         """A boolean: true, false, 1 or 0. Raises BadRequest for anything else."""
         value = self._values.get(name)
         if value is None:

@@ -24,7 +24,7 @@ _LOOPBACK = re.compile(
 )
 _ORIGIN = re.compile(r"(https?)://([^/@\s]+)", re.IGNORECASE)
 _HEADERS = "Authorization, Content-Type, Content-Encoding, Idempotency-Key, Last-Event-ID"
-_EXPOSED = "Retry-After"
+_EXPOSED = "Retry-After, Topics-Ignored-Fields"
 
 
 class OriginRule:

@@ -29,14 +29,14 @@ class Performance(msgspec.Struct, kw_only=True):
 # -- requests ------------------------------------------------------------------------------------
 
 
-class RecordToWrite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class RecordToWrite(msgspec.Struct, kw_only=True):
     data: Any
     tag: Tag | None = None
     node: Node | None = None
     meta: RecordMeta | None = None
 
 
-class WriteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class WriteBody(msgspec.Struct, kw_only=True):
     """A write as the document shows it, with the default limits; the engine decodes it itself."""
 
     records: Annotated[list[RecordToWrite], msgspec.Meta(min_length=1, max_length=10_000)]
@@ -45,9 +45,10 @@ class WriteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     create: bool | None = None
     config: ConfigInput | None = None
     disable_backpressure: bool = False
+    return_seqs: bool = True
 
 
-class DiffBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class DiffBody(msgspec.Struct, kw_only=True):
     from_seq: U64 = 0
     limit: Clamped = 0
     node: str | list[str] | None = None
@@ -58,12 +59,12 @@ class DiffBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_batch_bytes: Clamped = 0
 
 
-class DeleteBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class DeleteBody(msgspec.Struct, kw_only=True):
     before_seq: U64 | None = None
     match: str | TagMatch | None = None
 
 
-class CursorInput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class CursorInput(msgspec.Struct, kw_only=True):
     """Where a reader stands. Without `seq` or `hold` those of the cursor stay; null ends a hold."""
 
     seq: U64 | None = None
@@ -73,7 +74,7 @@ class CursorInput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     hold: Hold | UnsetType | None = UNSET
 
 
-class RangeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class RangeBody(msgspec.Struct, kw_only=True):
     from_seq: U64 = 0
     to_seq: U64 | None = None
     max_bytes: Clamped = 0

@@ -16,9 +16,8 @@ from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
 from topics.errors import NotFound, Throttled, TopicsError
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
-from topics.server.api.fields import WID
 from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
-from topics.server.http.errors import LOG, BadRequest, Unauthorized
+from topics.server.http.errors import LOG, Unauthorized
 from topics.server.http.event_stream import EventStream, chunk_of
 from topics.server.loop.services import Services
 
@@ -78,11 +77,9 @@ class Sessions:
     def find(self, wid: str, key: Key | None) -> Session:
         """The session of this id, for the key that made it.
 
-        Raises BadRequest for what is no id, NotFound for an unknown one, Unauthorized for that
-        of another key.
+        Raises NotFound for an unknown one, whatever it looks like, and Unauthorized for that of
+        another key.
         """
-        if WID.fullmatch(wid) is None:
-            raise BadRequest("this is not the id of a watch session")
         session = self._all.get(wid)
         if session is None:
             raise NotFound("there is no such watch session, or it has ended; create a new one")

@@ -11,6 +11,7 @@ import msgspec
 
 from topics.engine.reading.pages import View
 from topics.engine.reading.watch import NO_EPOCH, Subscription, WatchOptions
+from topics.loose import Loose
 from topics.server.api import sse_frames
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
@@ -35,13 +36,13 @@ HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 1000, 60_000
 NODES_MAX = 1000
 
 
-class WatchTopic(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class WatchTopic(msgspec.Struct, kw_only=True):
     from_seq: U64 = 0
     tail: bool = False
     epoch: Epoch | None = None
 
 
-class WatchOptionsBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class WatchOptionsBody(msgspec.Struct, kw_only=True):
     """How a reader wants to see records, on every way of watching."""
 
     node: str | Annotated[list[str], shown(maxItems=NODES_MAX)] | None = None
@@ -53,7 +54,7 @@ class WatchOptionsBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     consistency: Literal["eventual", "strong"] = "eventual"
 
 
-class WatchBody(WatchOptionsBody, kw_only=True, forbid_unknown_fields=True):
+class WatchBody(WatchOptionsBody, kw_only=True):
     topics: Annotated[
         dict[str, WatchTopic | None],
         shown(minProperties=1, maxProperties=256, propertyNames=NAME_SCHEMA),
@@ -77,7 +78,7 @@ class Watching(msgspec.Struct, kw_only=True):
     performance: Performance
 
 
-_WATCH = msgspec.json.Decoder(WatchBody)
+_WATCH = Loose(WatchBody)
 
 
 class WatchRoutes:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from topics.engine.state.write_request import invalid_json
+from topics.loose import Ignoring, Loose
 from topics.server.live.watch_routes import WatchOptionsBody, WatchTopic
 from topics.surrogates import decode_around, has_surrogates
 from topics.types import U64
@@ -25,7 +26,7 @@ class Head(msgspec.Struct):
     request_id: RequestId = None
 
 
-class Subscribe(WatchOptionsBody, kw_only=True, forbid_unknown_fields=True):
+class Subscribe(WatchOptionsBody, kw_only=True):
     op: str
     request_id: RequestId = None
     topic: str | None = None
@@ -35,14 +36,19 @@ class Subscribe(WatchOptionsBody, kw_only=True, forbid_unknown_fields=True):
     topics: dict[str, WatchTopic | None] | None = None
 
 
-class Unsubscribe(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class Unsubscribe(msgspec.Struct, kw_only=True):
     op: str
     request_id: RequestId = None
     topic: str | None = None
     topics: list[str] | None = None
 
 
-class Publish(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class Ping(msgspec.Struct, kw_only=True):
+    op: str
+    request_id: RequestId = None
+
+
+class Publish(msgspec.Struct, kw_only=True):
     """An envelope: the write in it is decoded by what decodes every other write."""
 
     op: str
@@ -58,9 +64,10 @@ class Publish(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 _HEAD = msgspec.json.Decoder(Head)
-SUBSCRIBE = msgspec.json.Decoder(Subscribe)
-UNSUBSCRIBE = msgspec.json.Decoder(Unsubscribe)
-_PUBLISH = msgspec.json.Decoder(Publish)
+SUBSCRIBE = Loose(Subscribe)
+UNSUBSCRIBE = Loose(Unsubscribe)
+PING = Loose(Ping)
+_PUBLISH = Loose(Publish)
 
 
 def head_of(text: bytes) -> Head:
@@ -70,18 +77,31 @@ def head_of(text: bytes) -> Head:
         if isinstance(error, RecursionError) or not has_surrogates(text):
             raise invalid_json(error) from None
     # Only a publish may carry what text can not: see `publish_of`.
-    body = publish_of(text)
+    body = _decode_surrogates(text)
     return Head(body.op, body.request_id)
 
 
-def publish_of(text: bytes) -> Publish:
+def publish_of(text: bytes, ignoring: Ignoring) -> Publish:
     try:
-        return _PUBLISH.decode(text)
+        return _PUBLISH.decode_known(text)
+    except (msgspec.DecodeError, RecursionError):
+        body = _decode_again(text)
+    _PUBLISH.name_unknown(text, ignoring)
+    return body
+
+
+def _decode_again(text: bytes) -> Publish:
+    try:
+        return _PUBLISH.decode_loosely(text)
     except (msgspec.DecodeError, RecursionError) as error:
         if isinstance(error, RecursionError) or not has_surrogates(text):
             raise invalid_json(error) from None
+    return _decode_surrogates(text)
+
+
+def _decode_surrogates(text: bytes) -> Publish:
     try:
-        body, (records,) = decode_around(_PUBLISH, text, lambda found: [found])
+        body, (records,) = decode_around(_PUBLISH.decode_loosely, text, lambda found: [found])
     except (msgspec.DecodeError, RecursionError) as error:
         raise invalid_json(error) from None
     body.data = records

@@ -32,6 +32,7 @@ from topics.server.live.watch_routes import (
     watched,
 )
 from topics.server.live.ws_commands import (
+    PING,
     SUBSCRIBE,
     UNSUBSCRIBE,
     RequestId,
@@ -86,14 +87,8 @@ class Connection:
     """One WebSocket: its subscriptions, one for each topic, and its publishes on their way."""
 
     __slots__ = (
-        "_advised_s",
-        "_delivery",
-        "_key",
-        "_pending",
-        "_services",
-        "_socket",
-        "_topics",
-        "sent_s",
+        "_advised_s", "_delivery", "_ignored", "_key", "_pending", "_services", "_socket",
+        "_topics", "sent_s",
     )  # fmt: skip
 
     # The protocol's own pings keep the connection alive.
@@ -105,6 +100,8 @@ class Connection:
         self._key: Key | None = call.key
         self._topics: dict[str, Subscription] = {}
         self._pending = 0
+        # Fields of the command at hand that nobody looks at.
+        self._ignored: tuple[str, ...] = ()
         self._advised_s = 0.0
         self.sent_s = self._delivery.now_s
         self._socket = WebSocket(call, self._received)
@@ -116,6 +113,7 @@ class Connection:
 
     def _received(self, message: str | bytes) -> None:
         request_id: RequestId = None
+        self._ignored = ()
         try:
             if isinstance(message, bytes):
                 raise InvalidRequest("commands are JSON text messages, not binary")
@@ -123,21 +121,26 @@ class Connection:
             head = head_of(text)
             request_id = head.request_id
             if head.op == "subscribe":
-                self._subscribe(decode_json(text, SUBSCRIBE))
+                self._subscribe(decode_json(text, SUBSCRIBE, self))
             elif head.op == "publish":
                 self._publish(text)
             elif head.op == "unsubscribe":
-                self._unsubscribe(decode_json(text, UNSUBSCRIBE))
+                self._unsubscribe(decode_json(text, UNSUBSCRIBE, self))
             elif head.op == "ping":
-                self._send({"op": "pong"}, request_id)
+                decode_json(text, PING, self)
+                self._send({"op": "pong"}, request_id, self._ignored)
             else:
                 raise InvalidRequest(
                     f"op is one of subscribe, unsubscribe, publish, ping; not {head.op!r:.100}"
                 )
         except Poisoned as error:
-            self._send_error(self._services.failed(error), request_id)
+            self._send_error(self._services.failed(error), request_id, self._ignored)
         except TopicsError as error:
-            self._send_error(error, request_id)
+            self._send_error(error, request_id, self._ignored)
+
+    def ignored(self, names: list[str]) -> None:
+        """Lets the answer of this command name fields that nobody looks at."""
+        self._ignored += tuple(names)
 
     def _subscribe(self, body: Subscribe) -> None:
         wanted = dict(body.topics or {})
@@ -156,7 +159,7 @@ class Connection:
             state = self._services.engine.state(check_name(name), touch=False)
             places[name] = place_of(given or WatchTopic(), state)
             told[name] = watched(places[name][0], state)
-        self._send({"op": "subscribed", "topics": told}, body.request_id)
+        self._send({"op": "subscribed", "topics": told}, body.request_id, self._ignored)
         for name, place in places.items():
             self._leave(name)
             subscription = self._topics[name] = Subscription(options, tells_too_old=False)
@@ -171,7 +174,7 @@ class Connection:
             self._leave(name)
         answer: dict[str, Any] = {"op": "unsubscribed"}
         answer |= {"topic": body.topic} if body.topics is None else {"topics": names}
-        self._send(answer, body.request_id)
+        self._send(answer, body.request_id, self._ignored)
 
     def _leave(self, name: str) -> None:
         subscription = self._topics.pop(name, None)
@@ -189,11 +192,11 @@ class Connection:
 
     def _publish(self, text: bytes) -> None:
         began_s = perf_counter()
-        body = publish_of(text)
+        body = publish_of(text, self)
         name = body.topic
         self._authorize(WRITE, (name,))
         services, key = self._services, self._key
-        request = decode_write(write_body(body), services.settings)
+        request = decode_write(write_body(body), services.settings, self)
         services.writes.check_config(key, name, request)
         if self._pending >= PENDING_MAX:
             raise Throttled(
@@ -203,7 +206,7 @@ class Connection:
         if key is not None:
             key.enter(services.config.options.max_inflight_per_key)
         services.writes.check_pressure("publish", name, request)
-        published = Published(self, body.request_id, body.return_seqs, began_s)
+        published = Published(self, body.request_id, body.return_seqs, began_s, self._ignored)
         self._pending += 1
         if key is not None:
             key.inflight += 1
@@ -236,21 +239,27 @@ class Connection:
             # A topic that does not wait for the disk may share the sync of one that does.
             "fsync_ms": round(log.sync_s * 1000, 3) if is_durable else 0.0,
         }
-        self._send(answer, published.request_id)
+        self._send(answer, published.request_id, published.ignored)
 
     def refuse(self, published: Published, error: TopicsError) -> None:
         self._settle()
-        self._send_error(error, published.request_id)
+        self._send_error(error, published.request_id, published.ignored)
 
     # -- sending -----------------------------------------------------------------------------
 
-    def _send(self, frame: dict[str, Any], request_id: RequestId) -> None:
+    def _send(
+        self, frame: dict[str, Any], request_id: RequestId, ignored: tuple[str, ...] = ()
+    ) -> None:
+        if ignored:
+            frame["ignored"] = ignored
         if request_id is not None:
             frame = {"op": frame["op"], "request_id": request_id, **frame}
         self._socket.send(_ENCODER.encode(frame))
         self.sent_s = self._delivery.now_s
 
-    def _send_error(self, error: TopicsError, request_id: RequestId) -> None:
+    def _send_error(
+        self, error: TopicsError, request_id: RequestId, ignored: tuple[str, ...] = ()
+    ) -> None:
         message = error.message
         if error.status >= 500 and error.code == "internal":
             LOG.error("a WebSocket command failed", exc_info=error)
@@ -258,7 +267,7 @@ class Connection:
         frame: dict[str, Any] = {"op": "error", "code": error.code, "message": message}
         if error.detail and error.code != "internal":
             frame["detail"] = msgspec.to_builtins(error.detail, enc_hook=repr)
-        self._send(frame, request_id)
+        self._send(frame, request_id, ignored)
 
     # -- topics.engine.reading.watch.Sink --------------------------------------------------------
 
@@ -331,15 +340,21 @@ class Connection:
 class Published:
     """A publish on its way."""
 
-    __slots__ = ("began_s", "connection", "request_id", "returns_seqs")
+    __slots__ = ("began_s", "connection", "ignored", "request_id", "returns_seqs")
 
     def __init__(
-        self, connection: Connection, request_id: RequestId, returns_seqs: bool, began_s: float
+        self,
+        connection: Connection,
+        request_id: RequestId,
+        returns_seqs: bool,
+        began_s: float,
+        ignored: tuple[str, ...],
     ) -> None:
         self.connection = connection
         self.request_id = request_id
         self.returns_seqs = returns_seqs
         self.began_s = began_s
+        self.ignored = ignored
 
     def fail(self, error: TopicsError) -> None:
         self.connection.refuse(self, error)

@@ -11,16 +11,15 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-import msgspec
-
 from topics.engine.commit.ticket import Ticket
 from topics.engine.queues.claims import claimant_of
 from topics.engine.queues.leases import NamedJobs, check_named
 from topics.engine.state.queue_values import Extended, Nacked
 from topics.engine.state.topic import Topic
+from topics.loose import Loose
 from topics.server.api.auth import READ, WRITE
 from topics.server.api.call import Call
-from topics.server.api.decoding import decode
+from topics.server.api.decoding import check_content_type, decode
 from topics.server.api.route import STORED, Route
 from topics.server.http.errors import BadRequest, response_to
 from topics.server.http.message import PENDING, Answer, Response
@@ -41,10 +40,10 @@ from topics.server.queues.shapes import (
 from topics.server.queues.turn import ClaimTurn
 from topics.types import U64_MAX
 
-_CLAIM = msgspec.json.Decoder(ClaimBody)
-_ACK = msgspec.json.Decoder(AckBody)
-_NACK = msgspec.json.Decoder(NackBody)
-_EXTEND = msgspec.json.Decoder(ExtendBody)
+_CLAIM = Loose(ClaimBody)
+_ACK = Loose(AckBody)
+_NACK = Loose(NackBody)
+_EXTEND = Loose(ExtendBody)
 
 _ERRORS = ("topic_not_found", "not_a_queue", "outcome_unknown", "disk_full")
 _SETTLED = b'%b%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f,%b}}'
@@ -97,9 +96,16 @@ class QueueRoutes:
             ),
         ]  # fmt: skip
 
+    def _judge_topic(self, call: Call, name: str) -> None:
+        """Raises TopicNotFound or NotAQueue, whatever is in the body."""
+        if call.body and not call.head.is_json:
+            check_content_type(call)
+        self._driver.engine.check_queue(name)
+
     # -- claim ---------------------------------------------------------------------------------
 
     def claim(self, call: Call, name: str) -> Answer:
+        self._judge_topic(call, name)
         body = decode(call, _CLAIM)
         wanted, lease_ms, wait_ms = body.max, body.lease_ms, body.wait_ms
         if wanted > U64_MAX or wait_ms > U64_MAX or (lease_ms or 0) > U64_MAX:
@@ -125,6 +131,7 @@ class QueueRoutes:
     # -- ack, nack, extend -----------------------------------------------------------------------
 
     def ack(self, call: Call, name: str) -> Answer:
+        self._judge_topic(call, name)
         body = decode(call, _ACK)
         check_named(body.node, body.seqs, body.lease_ids, self._services.settings)
         self._driver.engine.stage_ack(
@@ -152,6 +159,7 @@ class QueueRoutes:
             call.respond_json(_SETTLED % (lead, len(named.held), skipped, *counts, took_ms, spent))
 
     def nack(self, call: Call, name: str) -> Answer:
+        self._judge_topic(call, name)
         body = decode(call, _NACK)
         if body.delay_ms > U64_MAX:
             raise _out_of_range()
@@ -174,6 +182,7 @@ class QueueRoutes:
         return self._ended(call, ticket, answer)
 
     def extend(self, call: Call, name: str) -> Answer:
+        self._judge_topic(call, name)
         body = decode(call, _EXTEND)
         if body.lease_ms > U64_MAX:
             raise _out_of_range()

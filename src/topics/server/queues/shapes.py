@@ -27,24 +27,24 @@ LeaseIds = Annotated[list[str], msgspec.Meta(description="One for each of `seqs`
 # -- requests --------------------------------------------------------------------------------------
 
 
-class ClaimBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
+class ClaimBody(msgspec.Struct, kw_only=True, gc=False):
     node: Node
     max: U64 = 1
     lease_ms: U64 | None = None
     wait_ms: U64 = 0
 
 
-class AckBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class AckBody(msgspec.Struct, kw_only=True):
     node: Node
     seqs: Seqs
     lease_ids: LeaseIds | None = None
 
 
-class NackBody(AckBody, kw_only=True, forbid_unknown_fields=True):
+class NackBody(AckBody, kw_only=True):
     delay_ms: U64 = 0
 
 
-class ExtendBody(AckBody, kw_only=True, forbid_unknown_fields=True):
+class ExtendBody(AckBody, kw_only=True):
     lease_ms: U64
 
 

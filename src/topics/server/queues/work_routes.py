@@ -48,12 +48,12 @@ class WorkRoutes:
 
     def work(self, call: Call, name: str) -> Answer:
         services = self._services
+        queue = services.engine.queue_handle(name)
         query = Query(call.query)
         node, wanted, lease_ms = query.text("node"), query.number("max"), query.number("lease_ms")
         if not node:
             raise BadRequest("work needs the name of its worker: ?node=", parameter="node")
         asked = claimant_of(node, 1 if wanted is None else wanted, lease_ms, services.settings)
-        queue = services.engine.queue_handle(name)
         check_accept(call)
         if call.method == "HEAD":
             EventStream(call)

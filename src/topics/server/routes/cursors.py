@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import UNSET
 
 from topics.engine.ops.cursors import Given
 from topics.engine.serving import LogTimes
+from topics.loose import Loose
 from topics.server.api.auth import ADMIN, READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode, parse_epoch
@@ -16,7 +16,7 @@ from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.types import CursorState
 
-_INPUT = msgspec.json.Decoder(CursorInput)
+_INPUT = Loose(CursorInput)
 
 
 class CursorRoutes:

@@ -14,6 +14,7 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
+from topics.loose import Loose
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode, parse_epoch
@@ -27,7 +28,7 @@ WAIT_MS_MAX = 30_000
 # Pages of nothing but the reader's own records that one turn of the loop steps over.
 OWN_PAGES_MAX = 4
 
-_DIFF = msgspec.json.Decoder(DiffBody)
+_DIFF = Loose(DiffBody)
 _ENCODER = msgspec.json.Encoder()
 _HEAD = b'{"topic":"%b","records":['
 _TAIL = (

@@ -8,6 +8,7 @@ from time import perf_counter
 import msgspec
 
 from topics.engine.reading.ranges import RangePage
+from topics.loose import Loose
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode, parse_epoch
@@ -20,7 +21,7 @@ from topics.server.loop.services import Services
 from topics.server.routes import arrow
 from topics.types import I64_MAX
 
-_RANGE = msgspec.json.Decoder(RangeBody)
+_RANGE = Loose(RangeBody)
 _ENCODER = msgspec.json.Encoder()
 _PAGE = (
     b'{"topic":"%b","records":%b,"gaps":%b,"next_from_seq":%d,"complete":%b,"epoch":"%d",'

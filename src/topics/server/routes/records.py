@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from topics.engine.serving import LogTimes
+from topics.loose import Loose
 from topics.server.api.auth import DELETE, READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode
@@ -17,7 +16,7 @@ from topics.types import SEQ_BASE, STATES, Deleted
 
 RANGES_MAX = 10_000
 
-_DELETE = msgspec.json.Decoder(DeleteBody)
+_DELETE = Loose(DeleteBody)
 
 
 class RecordRoutes:

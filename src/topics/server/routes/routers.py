@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from topics.engine.routing.definitions import RouterInput
 from topics.engine.serving import LogTimes
 from topics.engine.state.routers import Router
 from topics.errors import Incompatible, RouterCycle, TopicsError
+from topics.loose import Loose
 from topics.server.api.auth import ADMIN, DELETE, READ, Key
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode
@@ -27,7 +27,7 @@ from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes.listing import PAGING, cursor_after, page_size, place_of, visible_prefixes
 
-_INPUT = msgspec.json.Decoder(RouterInput)
+_INPUT = Loose(RouterInput)
 # How many routers one list request looks at when it asks for a source or a destination.
 LOOKS_MAX = 10_000
 

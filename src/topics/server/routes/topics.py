@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import UNSET
 
 from topics.engine.reading import priority
 from topics.engine.serving import LogTimes
+from topics.loose import Loose
 from topics.server.api.auth import ADMIN, DELETE, READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode
@@ -18,7 +18,7 @@ from topics.server.loop.services import Services
 from topics.server.routes.cursors import entry_of
 from topics.types import ConfigInput
 
-_CONFIG = msgspec.json.Decoder(ConfigInput)
+_CONFIG = Loose(ConfigInput)
 
 
 class TopicRoutes:

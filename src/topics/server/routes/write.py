@@ -34,6 +34,7 @@ _ONE = (
 )
 _ONE_WITH_SEQS = _ONE.replace(b',"head_seq"', b',"seqs":[%b],"head_seq"')
 _FALSE_TRUE = (b"false", b"true")
+_UNSAID = "unsaid"
 
 
 class WriteRoute:
@@ -52,7 +53,7 @@ class WriteRoute:
                 body=WriteBody, needs_body=True, answers={200: Written, 201: Written},
                 parameters=(
                     Parameter("return_seqs", {"type": "boolean", "default": True},
-                              "False leaves `seqs` out of the answer."),
+                              "False leaves `seqs` out of the answer; wins over the body."),
                     Parameter("Idempotency-Key",
                               {"type": "string", "minLength": 1, "maxLength": 256},
                               "As `idempotency_key` in the body, which wins.", "header"),
@@ -68,15 +69,17 @@ class WriteRoute:
         head = call.head
         if not head.is_json:
             check_content_type(call)
-        body = decode_write(call.body, self._settings)
+        body = decode_write(call.body, self._settings, call)
         given = call.own_key or head.headers.get(b"idempotency-key")
         if given is not None:
             key = _key_of(given, self._settings.max_idempotency_key_chars)
             if body.idempotency_key is None:
                 body.idempotency_key = key
         if head.noted is None:
-            # Whether the answer has the seqs.
-            head.noted = Query(head.query).flag("return_seqs", default=True)
+            # What the query says about the seqs, or that it says nothing: it wins.
+            head.noted = Query(head.query).flag("return_seqs", default=_UNSAID)
+        if not (body.return_seqs if head.noted is _UNSAID else head.noted):
+            call.returns_seqs = False
         if body.config is not None:
             self._writes.check_config(call.key, name, body)
         if self._pressure.is_parking:
@@ -101,7 +104,7 @@ class WriteRoute:
             told = b"%d" % seq
             waited = b',"throttle_wait_ms":%.3f' % call.parked_ms if call.parked_ms else b""
             took_ms = (now_s - call.began_s) * 1000
-            if call.head.noted:
+            if call.returns_seqs:
                 body = _ONE_WITH_SEQS % (lead, told, told, told, told, took_ms, spent, waited)
             else:
                 body = _ONE % (lead, told, told, told, took_ms, spent, waited)
@@ -113,7 +116,7 @@ class WriteRoute:
         if call.parked_ms:
             spent += b',"throttle_wait_ms":%.3f' % call.parked_ms
         took_ms = (perf_counter() - call.began_s) * 1000
-        seqs = _SEQS % consecutive(first, count, b",") if call.head.noted else b""
+        seqs = _SEQS % consecutive(first, count, b",") if call.returns_seqs else b""
         body = _MANY % (
             done.topic.encode(), first, done.last_seq, seqs, done.head_seq, count,
             _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped], took_ms, spent,
