@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topics.errors import InvalidRequest
 from topics.surrogates import decode_around
@@ -72,6 +73,33 @@ class ConfigInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_deliveries: U64 = 0
     dead_letter: Name | None = None
     leases_durable: bool = False
+
+
+class ConfigPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some fields of a topic config: what is not there stays as it is."""
+
+    type: TopicType | UnsetType | None = UNSET
+    ttl_ms: U64 | UnsetType = UNSET
+    cap_records: U64 | UnsetType = UNSET
+    cap_bytes: U64 | UnsetType = UNSET
+    discard: Discard | UnsetType = UNSET
+    durable: bool | UnsetType = UNSET
+    durability: Durability | UnsetType | None = UNSET
+    priority: I32 | UnsetType | None = UNSET
+    auto_priority: bool | UnsetType = UNSET
+    auto_create: bool | UnsetType = UNSET
+    idempotency_window_ms: U64 | UnsetType = UNSET
+    dedupe_node: bool | UnsetType = UNSET
+    lease_ms: U64 | UnsetType = UNSET
+    claim_jitter_ms: U64 | UnsetType = UNSET
+    max_deliveries: U64 | UnsetType = UNSET
+    dead_letter: Name | UnsetType | None = UNSET
+    leases_durable: bool | UnsetType = UNSET
+
+    def given(self) -> dict[str, Any]:
+        """The fields that are there."""
+        fields = msgspec.structs.asdict(self)
+        return {name: value for name, value in fields.items() if value is not UNSET}
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +187,23 @@ def resolve_config(
         dead_letter=given.dead_letter,
         leases_durable=given.leases_durable,
     )
+
+
+def patched(config: TopicConfig, patch: ConfigPatch) -> ConfigInput:
+    """The config that `patch` makes of one that stands, as a client could write it."""
+    given, kept = patch.given(), msgspec.structs.asdict(config)
+    # The class says the same as its shorthand: a word about either is about both.
+    del kept["durable"]
+    if given.keys() & {"durable", "durability"}:
+        del kept["durability"]
+    return ConfigInput(**{**kept, **given})
+
+
+def config_changes(before: TopicConfig, now: TopicConfig) -> dict[str, tuple[Any, Any]]:
+    """What differs: (before, now) by field."""
+    pairs = zip(msgspec.structs.astuple(before), msgspec.structs.astuple(now), strict=True)
+    named = zip(TopicConfig.__struct_fields__, pairs, strict=True)
+    return {name: pair for name, pair in named if pair[0] != pair[1]}
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

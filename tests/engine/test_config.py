@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.engines import ENDINGS, Ending, World, values
+from tests.support.engines import ENDINGS, PATH, Ending, World, values
 from topics.engine.engine import Engine
-from topics.errors import Incompatible, InvalidRequest, NotEmpty, TopicNotFound
-from topics.types import TopicConfig
+from topics.errors import DiskFull, Incompatible, InvalidRequest, NotEmpty, TopicNotFound
+from topics.testing import Fault, FaultFs
+from topics.types import ConfigPatch, TopicConfig, config_changes
 
 DEFAULTS: dict[str, Any] = {
     "type": "log", "ttl_ms": 0, "cap_records": 0, "cap_bytes": 0, "discard": "old",
@@ -286,3 +288,57 @@ def test_if_empty_spares_a_topic_with_records(world: World) -> None:
     world.engine.delete("t", before_seq=2)
     world.clock.advance(101)
     assert world.engine.delete_topic("t", if_empty=True)
+
+
+def test_a_patch_changes_what_it_names_and_nothing_else(engine: Engine) -> None:
+    """The rest of the config stays; a word about the class is one about its shorthand."""
+    engine.put_topic("t", {"cap_records": 5, "ttl_ms": 7, "durability": "memory", "priority": 3})
+    config = engine.patch_topic("t", ttl_ms=0, priority=None)
+    assert (config.cap_records, config.ttl_ms, config.priority) == (5, 0, None)
+    assert config.durability == "memory"
+    classes = [
+        engine.patch_topic("t", **fields).durability
+        for fields in ({"durable": True}, {"durability": "ephemeral"}, {"durability": None})
+    ]
+    assert classes == ["fsync", "ephemeral", "disk"]
+    assert engine.patch_topic("t") == engine.state("t").config
+    with pytest.raises(TopicNotFound):
+        engine.patch_topic("u", ttl_ms=1)
+    with pytest.raises(Incompatible):
+        engine.patch_topic("t", type="queue")
+    with pytest.raises(InvalidRequest):
+        engine.patch_topic("t", tll_ms=1)
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_patches_on_their_way_build_on_each_other(world: World, how: Ending) -> None:
+    """Each is over what was submitted before it, durable or not; all of them survive."""
+    engine = world.engine
+    engine.put_topic("t", {"cap_records": 5})
+    fields: list[dict[str, Any]] = [{"ttl_ms": 9}, {"max_deliveries": 3}, {"durable": True}]
+    puts = [engine.submit_patch("t", ConfigPatch(**one)) for one in fields]
+    while not all(put.ticket.done for put in puts):
+        engine.flush()
+        engine.poll()
+    first, second, third = (put.before for put in puts)
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert config_changes(first, second) == {"ttl_ms": (0, 9)}
+    assert config_changes(second, third) == {"max_deliveries": (0, 3)}
+    config = world.restart(how).state("t").config
+    assert (config.cap_records, config.ttl_ms, config.max_deliveries) == (5, 9, 3)
+    assert config.durability == "fsync"
+
+
+def test_a_patch_that_found_no_room_leaves_the_config_before_it(world: World) -> None:
+    """The next one does not bring it back."""
+    world.engine.put_topic("t", {"cap_records": 5})
+    world.end("clean")
+    fs = FaultFs(world.disk)
+    with Engine.open(PATH, clock=world.clock, fs=fs, settings=world.settings) as engine:
+        fs.fault = Fault("pwrite", errno=errno.ENOSPC, path_contains=".wal")
+        with pytest.raises(DiskFull):
+            engine.patch_topic("t", ttl_ms=9)
+        config = engine.patch_topic("t", max_deliveries=3)
+        assert (config.cap_records, config.ttl_ms, config.max_deliveries) == (5, 0, 3)

@@ -456,7 +456,7 @@ def test_writes_submitted_behind_a_change_belong_to_the_new_class(
     change(world, first)
     engine = world.engine
     tickets = [engine.submit_append("t", request_of([{"data": 0}]))]
-    tickets.append(engine.submit_put("t", {"durability": second})[2])
+    tickets.append(engine.submit_put("t", {"durability": second}).ticket)
     tickets.append(engine.submit_append("t", request_of([{"data": 1}])))
     tickets.append(engine.submit_delete("t", before_seq=1, match=None))
     tickets.append(engine.submit_append("t", request_of([{"data": 2}])))

@@ -48,7 +48,7 @@ def test_a_config_acknowledged_during_a_checkpoint_survives_a_kill(world: World)
     taking = take(world.engine.core)
     next(taking)
     delay_syncs(world)
-    _, _, ticket = world.engine.submit_put("t", {"durability": "fsync", "cap_records": 2})
+    ticket = world.engine.submit_put("t", {"durability": "fsync", "cap_records": 2}).ticket
     world.engine.flush()
     assert not ticket.done
     for _ in taking:
@@ -74,7 +74,9 @@ def test_a_write_on_its_way_does_not_count_once_its_topic_is_dropped(world: Worl
 def test_a_config_on_its_way_does_no_harm_once_its_topic_is_dropped(world: World) -> None:
     """Every ticket ends, and the topic stays gone."""
     delay_syncs(world)
-    _, _, put = world.engine.submit_put("t", {"durability": "fsync", "cap_records": 1, "ttl_ms": 5})
+    _, _, put, _ = world.engine.submit_put(
+        "t", {"durability": "fsync", "cap_records": 1, "ttl_ms": 5}
+    )
     world.engine.flush()
     _, drop = world.engine.submit_drop("t", if_empty=False)
     sync_again(world)
@@ -241,7 +243,7 @@ def test_a_name_that_was_given_up_twice_is_free(between: int) -> None:
     syncer = hold_syncs(engine)
     old = engine.core.by_name["a"]
     engine.submit_drop("a", if_empty=False)
-    _, _, made = engine.submit_put("a", {"durability": "fsync"})
+    _, _, made, _ = engine.submit_put("a", {"durability": "fsync"})
     engine.flush()
     _, gone = engine.submit_drop("a", if_empty=False)
     syncer.release(1 - engine.core.log.shard_of(old).index)
@@ -257,7 +259,7 @@ def test_what_was_seen_expired_stays_so_when_the_ttl_is_on_its_way_out(world: Wo
     """A crash may leave the new config and nothing of what the old one took meanwhile."""
     engine = world.engine
     syncer = hold_syncs(engine)
-    _, _, ticket = engine.submit_put("t", {"durability": "fsync"})
+    ticket = engine.submit_put("t", {"durability": "fsync"}).ticket
     engine.flush()
     syncer.release()
     world.clock.advance(60_001)

@@ -189,7 +189,7 @@ def large(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def submit(world: World, **config: object) -> Ticket:
-    ticket = world.engine.submit_put("t", config)[2]
+    ticket = world.engine.submit_put("t", config).ticket
     assert not ticket.done
     return ticket
 

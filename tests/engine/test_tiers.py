@@ -420,7 +420,7 @@ def test_a_write_in_more_cold_blocks_than_the_cache_holds_is_promoted(waits: boo
     engine.append("t", [{"data": "x" * 900} for _ in range(4)], idempotency_key="k")
     engine.checkpoint()
     engine.put_topic("t", {"durability": "ephemeral"})
-    ticket = engine.submit_put("t", {"durability": "fsync"})[2]
+    ticket = engine.submit_put("t", {"durability": "fsync"}).ticket
     if waits:
         engine.core.preparing.finish_for(ticket)
     for _ in range(40):

@@ -38,6 +38,7 @@ from topics.settings import MIB
 from topics.types import (
     U64_MAX,
     Appended,
+    ConfigPatch,
     Deleted,
     Page,
     Range,
@@ -46,6 +47,7 @@ from topics.types import (
     check_name,
     clamp,
     config_input,
+    convert,
     resolve_config,
 )
 
@@ -67,15 +69,25 @@ class Engine(QueueCalls, ReaderCalls, Serving):
 
     def put_topic(self, name: str, config: catalog.Given = None) -> tuple[TopicConfig, bool]:
         """Creates a topic or replaces its config; (config as it stands, whether it is new)."""
-        topic, created, ticket = self.submit_put(name, config)
-        self._wait(ticket)
-        return topic.config, created
+        put = self.submit_put(name, config)
+        self._wait(put.ticket)
+        return put.topic.config, put.created
 
-    def submit_put(self, name: str, config: catalog.Given) -> tuple[Topic, bool, Ticket[None]]:
+    def submit_put(self, name: str, config: catalog.Given) -> catalog.Put:
         self._check_writable()
         if check_name(name) in self.core.by_name:
             self._topic(name)
         return catalog.put(self.core, name, config)
+
+    def patch_topic(self, name: str, **fields: object) -> TopicConfig:
+        """Changes these fields of a topic's config and leaves the rest; the config as it stands."""
+        put = self.submit_patch(name, convert(fields, ConfigPatch, "config"))
+        self._wait(put.ticket)
+        return put.topic.config
+
+    def submit_patch(self, name: str, given: ConfigPatch) -> catalog.Put:
+        self._check_writable()
+        return catalog.patch(self.core, self._topic(check_name(name)), given)
 
     def delete_topic(self, name: str, *, if_empty: bool = False) -> bool:
         """Removes a topic and all its records for good; False when there was none."""

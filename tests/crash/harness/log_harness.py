@@ -266,7 +266,7 @@ class Run:
         if o.kind == "append":
             return engine.submit_append(o.topic, request_of(o.records, idempotency_key=o.key))
         if o.kind == "put":
-            return engine.submit_put(o.topic, o.config)[2]
+            return engine.submit_put(o.topic, o.config).ticket
         return engine.submit_delete(o.topic, before_seq=o.before, match=_predicate(o.match))
 
     def _ended(self, o: Operation, ticket: Any) -> None:

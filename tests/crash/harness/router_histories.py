@@ -119,7 +119,7 @@ class RouterHistory:
             config["discard"] = self.drawn.choice(("old", "reject"))
         name = name or self.drawn.choice(TOPICS)
         if name not in self.engine.core.by_name:
-            _, _, ticket = self.engine.submit_put(name, config)
+            ticket = self.engine.submit_put(name, config).ticket
             topic = self.model.topic(self.engine, name)
             self.asked.append((ticket, lambda: self._sure(topic)))
 

@@ -24,7 +24,7 @@ SCOPES = {
     "POST /v0/topics/{topic}/claim": "read+write", "DELETE /v0/topics/{topic}": "delete",
     "DELETE /v0/routers/{router}": "delete", "POST /v0/topics/{topic}/delete": "delete",
     "DELETE /v0/topics/{topic}/cursors/{cursor}": "admin", "PUT /v0/topics/{topic}": "admin",
-    "PUT /v0/routers/{router}": "admin",
+    "PUT /v0/routers/{router}": "admin", "PATCH /v0/topics/{topic}": "admin",
 }  # fmt: skip
 SCOPED = [target for target in TARGETS if target.route in SCOPES]
 ALL = ("read", "write", "delete", "admin")

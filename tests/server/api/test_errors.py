@@ -22,7 +22,7 @@ def test_an_unknown_path_is_not_found(client: Client, path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PATCH", "/v0/topics/a", "DELETE, GET, HEAD, OPTIONS, POST, PUT"),
+        ("SEARCH", "/v0/topics/a", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"),
         ("POST", "/v0/topics", "GET, HEAD, OPTIONS"),
         ("GET", "/v0/topics/a/diff", "OPTIONS, POST"),
         ("POST", "/v0/health", "GET, HEAD, OPTIONS"),

@@ -36,6 +36,71 @@ def test_put_creates_then_confirms_then_changes(client: Client, topic: str) -> N
     assert other.json["performance"]["fsync_ms"] > 0
 
 
+def test_a_put_says_what_it_changed(client: Client, topic: str) -> None:
+    """Also what it changed because it was left out: a config is replaced as a whole."""
+    path = f"/v0/topics/{topic}"
+    made = client.put(path, {"cap_records": 5, "ttl_ms": 60_000})
+    assert "changed" not in made.json
+    assert client.put(path, {"ttl_ms": 60_000, "cap_records": 5}).json["changed"] == {}
+    forgot = client.put(path, {"durable": True, "priority": 4000}).json["changed"]
+    assert forgot == {
+        "ttl_ms": [60_000, 0], "cap_records": [5, 0], "durable": [False, True],
+        "durability": ["disk", "fsync"], "priority": [None, 1000],
+    }  # fmt: skip
+
+
+def test_a_patch_changes_only_what_it_names(client: Client, topic: str) -> None:
+    path = f"/v0/topics/{topic}"
+    client.put(path, {"cap_records": 5, "ttl_ms": 60_000})
+    reply = client.call("PATCH", path, {"ttl_ms": 0})
+    assert (reply.status, reply.json["created"]) == (200, False)
+    assert reply.json["changed"] == {"ttl_ms": [60_000, 0]}
+    assert reply.json["config"] == DEFAULTS | {"cap_records": 5}
+    assert client.call("PATCH", path, {"cap_records": 5}).json["changed"] == {}
+    assert client.call("PATCH", path).json["changed"] == {}
+    assert client.get(path).json["config"] == DEFAULTS | {"cap_records": 5}
+
+
+def test_a_patch_is_refused_as_a_put_is(client: Client, topic: str) -> None:
+    path = f"/v0/topics/{topic}"
+    missing = client.call("PATCH", path, {"ttl_ms": 1})
+    assert (missing.status, missing.code) == (404, "topic_not_found")
+    client.put(path, {"cap_records": 5})
+    for body, status, code in (
+        ({"cap_record": 1}, 400, "invalid_request"),
+        ({"ttl_ms": -1}, 400, "invalid_request"),
+        ({"ttl_ms": None}, 400, "invalid_request"),
+        ({"dead_letter": topic}, 400, "invalid_request"),
+        ({"type": "queue"}, 409, "topic_exists_incompatible"),
+    ):
+        reply = client.call("PATCH", path, body)
+        assert (reply.status, reply.code) == (status, code), body
+    assert client.get(path).json["config"] == DEFAULTS | {"cap_records": 5}
+
+
+def test_patches_that_arrive_together_all_count(client: Client, topic: str) -> None:
+    """In one turn of the loop, before any of them is durable."""
+    path = f"/v0/topics/{topic}"
+    client.put(path)
+    fields = ("ttl_ms", "cap_records", "cap_bytes", "max_deliveries")
+    sent = b""
+    for field in fields:
+        body = b'{"%b": 100000}' % field.encode()
+        sent += (
+            f"PATCH {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode() + body
+    client.connection.sock.sendall(sent)
+    received = b""
+    while received.count(b'"performance"') < len(fields):
+        received += client.connection.sock.recv(65536)
+    client.close()
+    for field in fields:
+        assert b'"changed":{"%b":[0,100000]}' % field.encode() in received
+    config = client.get(path).json["config"]
+    assert config == DEFAULTS | dict.fromkeys(fields, 100_000)
+
+
 def test_a_large_ephemeral_topic_becomes_durable(client: Client, topic: str) -> None:
     """More than is logged at once: the answer comes when all of it is."""
     client.put(f"/v0/topics/{topic}", {"durability": "ephemeral"})

@@ -247,7 +247,7 @@ CURSOR_WORDS = {
     "padding": "eyJhZnRlciI6ImpvYnMifQ", "more": "eyJhZnRlciI6ImpvYnMifQ==x", "not UTF-8": "%ff",
 }  # fmt: skip
 
-METHODS = ("PATCH", "TRACE", "LOCK", "PROPFIND")
+METHODS = ("SEARCH", "TRACE", "LOCK", "PROPFIND")
 
 
 def encoded(value: Any) -> bytes:

@@ -87,6 +87,8 @@ TOPIC = "/v0/topics/{topic}"
 TARGETS = (
     Target("PUT", TOPIC, {}, CONFIG | {"dead_letter": (*faults.NAME, Fault("itself", "kept"))},
            is_config=True),
+    Target("PATCH", TOPIC, {}, CONFIG | {"dead_letter": (*faults.NAME, Fault("itself", "kept"))},
+           is_config=True),
     Target("GET", TOPIC, query={"touch": faults.FLAG_WORDS}),
     Target("DELETE", TOPIC, query={"if_empty": faults.FLAG_WORDS}, names={"topic": "absent"}),
     Target("GET", "/v0/topics", query={**PAGING, "touch": faults.FLAG_WORDS}),

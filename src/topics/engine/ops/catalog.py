@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,10 +18,12 @@ from topics.settings import U32_MAX
 from topics.storage import frames
 from topics.types import (
     ConfigInput,
+    ConfigPatch,
     QueueState,
     TopicConfig,
     TopicState,
     check_name,
+    patched,
     resolve_config,
 )
 
@@ -45,25 +48,49 @@ Given = ConfigInput | Mapping[str, object] | None
 Callback = Callable[[], None]
 
 
-def put(core: Core, name: str, given: Given) -> tuple[Topic, bool, Ticket[None]]:
-    """Creates the topic, or replaces its config; (topic, created, ticket)."""
+class Put(NamedTuple):
+    """A change on its way; `before` is the config that it replaces."""
+
+    topic: Topic
+    created: bool
+    ticket: Ticket[None]
+    before: TopicConfig | None
+
+
+def put(core: Core, name: str, given: Given) -> Put:
+    """Creates the topic, or replaces its config."""
     topic = core.by_name.get(check_name(name))
+    if topic is not None:
+        return _replace(core, topic, resolve_config(given, topic=name, type_now=topic.config.type))
     ticket: Ticket[None] = Ticket()
-    if topic is None:
-        return create(core, name, resolve_config(given, topic=name, type_now=None), ticket)
-    config = resolve_config(given, topic=name, type_now=topic.config.type)
+    made = create(core, name, resolve_config(given, topic=name, type_now=None), ticket)
+    return Put(*made, before=None)
+
+
+def patch(core: Core, topic: Topic, given: ConfigPatch) -> Put:
+    """Changes some fields of a config, whatever else is on its way to it."""
+    core.preparing.finish_promotion(topic.id)
+    name, config = topic.name, patched(topic.config_staged, given)
+    return _replace(core, topic, resolve_config(config, topic=name, type_now=topic.config.type))
+
+
+def _replace(core: Core, topic: Topic, config: TopicConfig) -> Put:
+    name = topic.name
     if config.type != topic.config.type:
         raise Incompatible(
             f'topic "{name}" is a {topic.config.type}; its type can not change. '
             "Delete it first, or use another name.",
             topic=name, type=topic.config.type,
         )  # fmt: skip
+    core.preparing.finish_promotion(topic.id)
+    ticket: Ticket[None] = Ticket()
+    put = Put(topic, False, ticket, topic.config_staged)
     # While something of the topic is on its way to the disk, `config` is not the last word.
-    if config == topic.config and not topic.gated and topic.id not in core.preparing.promotions:
+    if config == topic.config and not topic.gated:
         ticket.resolve(None)
-        return topic, False, ticket
-    configure(core, topic, config, ticket)
-    return topic, False, ticket
+    else:
+        configure(core, topic, config, ticket)
+    return put
 
 
 def check_topic_count(core: Core, more: int) -> None:
@@ -112,7 +139,6 @@ def uncreate(core: Core, topic: Topic) -> None:
 
 
 def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None]) -> None:
-    core.preparing.finish_promotion(topic.id)
     before = topic.durability
     keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
     if topic.gated and (before != config.durability or keeps_leases):
@@ -129,14 +155,15 @@ def configure(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None
 
 
 def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None]) -> None:
-    before, staged_before = topic.durability, topic.version_staged
+    before, staged_before = topic.durability, (topic.config_staged, topic.durability)
+    version_before = topic.version_staged
     keeps_leases = lease_frames.are_kept(config) and topic.queue is not None
     # Not the topic's own before the config is: a snapshot taken meanwhile has the old of both.
     version = topic.stage_config(config)
     payload = _ENCODER.encode(ConfigureFrame(config, version))
 
     def undo() -> None:
-        topic.unstage_config(before, staged_before)
+        topic.unstage_config(*staged_before, version_before)
 
     def apply() -> None:
         if topic.dropped:

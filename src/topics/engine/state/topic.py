@@ -40,10 +40,10 @@ class Topic:
     """Owns all of that and changes itself; it decides nothing about time, caps or the log."""
 
     __slots__ = (
-        "account", "blocks", "bytes_total", "ceiling", "config", "config_version", "counted_bytes",
-        "cursors", "dropped", "durability", "epoch", "floor", "gated", "head", "holds", "holes",
-        "id", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
-        "live_count", "lost", "name", "next_seq", "pending_bytes", "queue", "refusal",
+        "account", "blocks", "bytes_total", "ceiling", "config", "config_staged", "config_version",
+        "counted_bytes", "cursors", "dropped", "durability", "epoch", "floor", "gated", "head",
+        "holds", "holes", "id", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts",
+        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue", "refusal",
         "segments_from", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
 
@@ -52,7 +52,8 @@ class Topic:
         self.name = name
         self.epoch = epoch
         self.config = config
-        # The class that operations submitted from now on belong to.
+        # The config that was submitted last, and the class that operations belong to since then.
+        self.config_staged = config
         self.durability = config.durability
         self.config_version = 1
         self.version_staged = 1
@@ -100,18 +101,18 @@ class Topic:
     def stage_config(self, config: TopicConfig) -> int:
         """What is submitted from now on is of the new class; the version of the config to come."""
         self.version_staged = max(self.config_version, self.version_staged) + 1
-        self.durability = config.durability
+        self.config_staged, self.durability = config, config.durability
         return self.version_staged
 
-    def unstage_config(self, durability: Durability, version: int) -> None:
+    def unstage_config(self, config: TopicConfig, durability: Durability, version: int) -> None:
         """The disk was too full: it is as it was."""
-        self.durability, self.version_staged = durability, version
+        self.config_staged, self.durability, self.version_staged = config, durability, version
 
     def configure(self, config: TopicConfig, version: int) -> None:
         """From here on this config holds; another one may be staged behind it."""
         self.config, self.config_version = config, version
         if version >= self.version_staged:
-            self.durability = config.durability
+            self.config_staged, self.durability = config, config.durability
 
     def become(self, name: str, config: TopicConfig) -> None:
         """Its name and config are known at last, of which nothing was when it was entered."""

@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 from topics.errors import InvalidRequest, Throttled
 from topics.server.http.errors import Forbidden, Unauthorized
 from topics.server.http.message import Request
-from topics.types import ConfigInput
+from topics.types import ConfigInput, ConfigPatch
 
 READ, WRITE, DELETE, ADMIN = 1, 2, 4, 8
 ALL_SCOPES = READ | WRITE | DELETE | ADMIN
@@ -61,9 +61,9 @@ class Key:
         if not self.may_name(name):
             raise Forbidden(f"this API key may not touch {name[:255]!r}", name=name[:255])
 
-    def require_config(self, config: ConfigInput) -> None:
+    def require_config(self, config: ConfigInput | ConfigPatch) -> None:
         """Raises Forbidden for a config that would write into a topic outside the prefixes."""
-        if config.dead_letter is not None:
+        if isinstance(config.dead_letter, str):
             self.require_name(config.dead_letter)
 
     def enter(self, inflight_max: int) -> None:

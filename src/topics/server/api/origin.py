@@ -83,7 +83,7 @@ class OriginRule:
             b"",
             204,
             headers=(
-                ("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE"),
+                ("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE"),
                 ("Access-Control-Allow-Headers", _HEADERS),
                 ("Access-Control-Max-Age", str(PREFLIGHT_S)),
             ),

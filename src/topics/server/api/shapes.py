@@ -138,6 +138,7 @@ class TopicPut(msgspec.Struct, kw_only=True):
     topic: str
     created: bool
     config: TopicConfig
+    changed: dict[str, tuple[Any, Any]] | UnsetType = UNSET
     performance: Performance
 
 

@@ -1,9 +1,10 @@
-"""PUT, GET and DELETE of one topic."""
+"""PUT, PATCH, GET and DELETE of one topic."""
 
 from __future__ import annotations
 
 from msgspec import UNSET
 
+from topics.engine.ops.catalog import Put
 from topics.engine.reading import priority
 from topics.engine.serving import LogTimes
 from topics.loose import Loose
@@ -16,9 +17,10 @@ from topics.server.http.errors import Forbidden
 from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes.cursors import entry_of
-from topics.types import ConfigInput
+from topics.types import ConfigInput, ConfigPatch, config_changes
 
 _CONFIG = Loose(ConfigInput)
+_PATCH = Loose(ConfigPatch)
 
 
 class TopicRoutes:
@@ -41,6 +43,13 @@ class TopicRoutes:
                 errors=("topic_exists_incompatible", "outcome_unknown", "disk_full"),
             ),
             Route(
+                method="PATCH", path=path, handler=self.patch, scopes=ADMIN,
+                summary="Change some fields of a topic's config and leave the rest.",
+                body=ConfigPatch, answers={200: TopicPut},
+                errors=("topic_not_found", "topic_exists_incompatible", "outcome_unknown",
+                        "disk_full"),
+            ),
+            Route(
                 method="GET", path=path, handler=self.state, scopes=READ,
                 summary="The state of a topic: head, floor, counts, config.",
                 parameters=(touch,), answers={200: TopicStateBody}, errors=("topic_not_found",),
@@ -57,16 +66,25 @@ class TopicRoutes:
         given = decode(call, _CONFIG)
         if call.key is not None:
             call.key.require_config(given)
-        topic, created, ticket = self._services.engine.submit_put(name, given)
+        return self._finish_put(call, self._services.engine.submit_put(name, given))
 
+    def patch(self, call: Call, name: str) -> Answer:
+        given = decode(call, _PATCH)
+        if call.key is not None:
+            call.key.require_config(given)
+        return self._finish_put(call, self._services.engine.submit_patch(name, given))
+
+    def _finish_put(self, call: Call, put: Put) -> Answer:
         def answer(log: LogTimes | None) -> Response:
+            config, before = put.topic.config, put.before
             body = TopicPut(
-                topic=name, created=created, config=topic.config,
-                performance=call.performance(log, is_durable=topic.config.durable),
+                topic=put.topic.name, created=put.created, config=config,
+                changed=UNSET if before is None else config_changes(before, config),
+                performance=call.performance(log, is_durable=config.durable),
             )  # fmt: skip
-            return call.answer(body, 201 if created else 200)
+            return call.answer(body, 201 if put.created else 200)
 
-        return self._services.finish(call, ticket, answer)
+        return self._services.finish(call, put.ticket, answer)
 
     def state(self, call: Call, name: str) -> Answer:
         touch = Query(call.query).flag("touch", default=True)
