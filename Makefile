@@ -2,8 +2,8 @@
 
 comma := ,
 
-# What the environment holds besides the base packages. `spark` and `runs` join here.
-EXTRAS ?= dev
+# What the environment holds besides the base packages; `runs` joins here.
+EXTRAS ?= dev,spark
 # Test processes side by side; 0 runs the tests in this one (for a debugger).
 WORKERS ?= 2
 # Minutes that `make test-full` may spend.
@@ -20,7 +20,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.built-$(subst $(comma),+,$(EXTRAS))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # A tool that only some extras need is looked for only when they are asked for.
-NEEDS := $(if $(filter spark,$(subst $(comma), ,$(EXTRAS))),java)
+SPARK := $(filter spark,$(subst $(comma), ,$(EXTRAS)))
+NEEDS := $(if $(SPARK),java)
+# A group of its own: one JVM at a time, whose warnings are not ours.
+PYTEST_SPARK := $(BIN)/python -m pytest -n 0 tests/spark
 
 # Tests start the command again and again: it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,6 +42,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--no-build-isolation -e '.[$(EXTRAS)]'
+	$(if $(SPARK),$(BIN)/python -m topics.spark.jars)
 	@touch $@
 
 java:
@@ -61,13 +65,15 @@ check: setup  ## lint, formatting, types, import directions
 quick: setup  ## the gate before every commit: lint, types, fast tests; under 90 seconds
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow and not full"
+	$(PYTEST) -m "not slow and not full" --ignore tests/spark
 
 test: check  ## check, then every test but the long tier
-	$(PYTEST) -m "not full"
+	$(PYTEST) -m "not full" --ignore tests/spark
+	$(if $(SPARK),$(PYTEST_SPARK) -m "not full")
 
 test-full: check  ## the long tier too, for about BUDGET_MIN=60 minutes
-	TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST) -m "full or not full"
+	TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST) -m "full or not full" --ignore tests/spark
+	$(if $(SPARK),TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST_SPARK) -m "full or not full")
 
 bench: setup  ## side-by-side benchmarks, with Redis as the peer
 	@command -v wrk redis-server >/dev/null || $(call apt,wrk redis-server)

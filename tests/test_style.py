@@ -32,7 +32,9 @@ MAY_REACH_THE_MACHINE = (
     "topics/clock.py",
     "topics/cli/",
     "topics/server/",
+    "topics/spark/",
     "topics/testing/",
+    "pyspark_topics/",
 )
 # A private name is one's own on these.
 OWN = ("self", "cls", "super()")

@@ -12,6 +12,7 @@
     │   ├── Incompatible        409 topic_exists_incompatible
     │   ├── NotEmpty            409 topic_not_empty
     │   ├── NotAQueue           409 not_a_queue
+    │   ├── CursorLeased        409 cursor_leased
     │   ├── CursorRegressed     409 cursor_regressed
     │   └── RouterCycle         409 router_cycle
     ├── TopicFull               422 topic_full
@@ -95,6 +96,10 @@ class NotEmpty(Conflicting):
 
 class NotAQueue(Conflicting):
     code = "not_a_queue"
+
+
+class CursorLeased(Conflicting):
+    code = "cursor_leased"
 
 
 class CursorRegressed(Conflicting):

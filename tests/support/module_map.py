@@ -35,7 +35,7 @@ def layers() -> Iterator[str]:
 
 def rooms() -> Iterator[Path]:
     """Every package, the outer ones before those inside of them."""
-    return iter(sorted(path.parent for path in SOURCES.rglob("__init__.py")))
+    return iter(sorted(path.parent for path in SOURCES.parent.rglob("__init__.py")))
 
 
 def modules() -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,32 @@ def test_if_absent_reset_and_epoch_are_honoured(client: Client, topic: str) -> N
     assert (other.status, other.code) == (409, "conflict")
 
 
+def test_a_leased_cursor_is_one_readers(client: Client, topic: str) -> None:
+    """Another owner is refused until the lease is over or given back; who names none never is."""
+    path = f"/v0/topics/{topic}/cursors/c"
+    client.write(topic, 1, 2, 3)
+    mine, other = {"owner": "a", "lease_ms": 60_000}, {"owner": "b", "lease_ms": 1}
+    assert client.put(path, {"seq": 1, **mine}).status == 200
+    refused = client.put(path, {"seq": 2, **other})
+    assert (refused.status, refused.code) == (409, "cursor_leased")
+    assert 0 < refused.detail["left_ms"] <= 60_000
+    assert client.get(path).json["seq"] == 1
+    assert client.put(path, mine).json["seq"] == 1
+    assert client.put(path, {"seq": 2}).json["seq"] == 2
+    assert client.put(path, {**mine, "lease_ms": 0}).status == 200
+    assert client.put(path, {"seq": 3, **other}).status == 200
+    time.sleep(0.01)
+    assert client.put(path, mine).status == 200
+
+
 @pytest.mark.parametrize(
     "body",
     [
+        {"owner": "a"}, {"lease_ms": 1}, {"owner": "", "lease_ms": 1}, {"owner": 1, "lease_ms": 1},
+        {"owner": "a" * 129, "lease_ms": 1}, {"owner": "a", "lease_ms": -1},
         {}, {"seq": -1}, {"seq": "1"}, {"seq": 4}, {"seq": True}, {"seq": 1, "epoch": 1},
         {"seq": 1, "epoch": "x"}, {"seq": 1, "hold": {}}, {"seq": 1, "hold": {"max_bytes": 0}},
-        {"seq": 1, "hold": {"max_age_ms": -1}}, {"seq": 1, "hold": 5}, {"seq": 1, "offset": 1},
+        {"seq": 1, "hold": {"max_age_ms": -1}}, {"seq": 1, "hold": 5},
     ],
 )  # fmt: skip
 def test_a_cursor_that_is_none_is_refused(client: Client, topic: str, body: Any) -> None:

@@ -34,6 +34,9 @@ Tag = Annotated[str, shown(maxLength=256, format="tag", description="At most 256
 Node = Annotated[
     str, shown(maxLength=128, format="node", description="At most 128 bytes of UTF-8.")
 ]
+CursorOwner = Annotated[
+    str, shown(minLength=1, maxLength=128, format="node", description="1 to 128 bytes of UTF-8.")
+]
 RecordMeta = Annotated[
     dict[str, str],
     shown(

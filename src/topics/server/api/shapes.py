@@ -12,7 +12,15 @@ from msgspec import UNSET, UnsetType
 
 from topics.engine.reading.ranges import Gap
 from topics.engine.state.router_frames import Guarantee
-from topics.server.api.fields import Clamped, Epoch, Node, RecordMeta, Tag, TagMatch
+from topics.server.api.fields import (
+    Clamped,
+    CursorOwner,
+    Epoch,
+    Node,
+    RecordMeta,
+    Tag,
+    TagMatch,
+)
 from topics.types import U64, ConfigInput, Hold, Name, QueueState, TopicConfig, TopicType
 
 
@@ -65,13 +73,18 @@ class DeleteBody(msgspec.Struct, kw_only=True):
 
 
 class CursorInput(msgspec.Struct, kw_only=True):
-    """Where a reader stands. Without `seq` or `hold` those of the cursor stay; null ends a hold."""
+    """Where a reader stands. Without `seq` or `hold` those of the cursor stay; null ends a hold.
+
+    With `owner` and `lease_ms` no other owner may put it until the lease is over; 0 gives it back.
+    """
 
     seq: U64 | None = None
     epoch: Epoch | None = None
     if_absent: bool = False
     reset: bool = False
     hold: Hold | UnsetType | None = UNSET
+    owner: CursorOwner | None = None
+    lease_ms: Clamped | None = None
 
 
 class RangeBody(msgspec.Struct, kw_only=True):

@@ -14,6 +14,7 @@ from topics.server.api.route import Route
 from topics.server.api.shapes import CursorBody, CursorDeleted, CursorEntry, CursorInput, CursorList
 from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
+from topics.server.routes.cursor_leases import CursorLeases
 from topics.types import CursorState
 
 _INPUT = Loose(CursorInput)
@@ -22,16 +23,18 @@ _INPUT = Loose(CursorInput)
 class CursorRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._leases = CursorLeases(services.clock)
 
     def routes(self) -> list[Route]:
         all_of, one = "/v0/topics/:topic/cursors", "/v0/topics/:topic/cursors/:cursor"
         unsure = ("outcome_unknown", "disk_full")
+        refusals = ("conflict", "cursor_leased", "cursor_regressed")
         return [
             Route(
                 method="PUT", path=one, handler=self.put, scopes=READ, body=CursorInput,
                 summary="Set a reader's place. With `hold` it needs the scope admin too.",
                 answers={200: CursorBody},
-                errors=("topic_not_found", "conflict", "cursor_regressed", *unsure),
+                errors=("topic_not_found", *refusals, *unsure),
             ),
             Route(
                 method="GET", path=one, handler=self.get, scopes=READ,
@@ -58,7 +61,11 @@ class CursorRoutes:
             seq=body.seq, epoch=parse_epoch(body.epoch), if_absent=body.if_absent,
             reset=body.reset, hold=body.hold,
         )  # fmt: skip
-        ticket = self._services.engine.submit_put_cursor(topic, name, given)
+        engine = self._services.engine
+        key = (topic, engine.epoch_of(topic) if engine.has_topic(topic) else 0, name)
+        self._leases.check(key, body.owner, body.lease_ms)
+        ticket = engine.submit_put_cursor(topic, name, given)
+        self._leases.take(key, body.owner, body.lease_ms)
 
         def answer(log: LogTimes | None) -> Response:
             found: CursorState = ticket.result
