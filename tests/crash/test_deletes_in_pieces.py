@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
     "resident_bytes": 500, "block_cache_bytes": 1000, "gc_freeze": False,
 }  # fmt: skip
 PIECES = (
-    (deleting, "AT_ONCE_PIECES", 1), (deleting, "STRETCH_BITS", 2), (deletes, "PIECE_COST", 2),
+    (deleting, "AT_ONCE_PIECES", 1), (tags, "STRETCH_BITS", 2), (deletes, "PIECE_COST", 2),
     (deletes, "PACKED_MIN", 4), (deletes, "PACKED_PIECE", 2), (tags, "FRESH_PIECE", 2),
     (tags, "SORTED_PIECE", 2), (tags, "SEQS_PIECE", 3), (tags, "CHECKED_PIECE", 2),
     (core, "TIDY_AT_ONCE_PIECES", 1),
@@ -44,7 +44,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def matches(match: Any, tag: str | None) -> bool:
     if tag is None:
         return False
-    text, is_prefix = deletes.parse_match(match)
+    text, is_prefix = tags.parse_match(match)
     return tag.startswith(text) if is_prefix else tag == text
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World, seqs, tagged
 from topics.engine.engine import Engine
-from topics.engine.reading.ranges import Gap, RangePage, Run
-from topics.errors import InvalidRequest, TopicNotFound
+from topics.engine.reading.ranges import Asked, Gap, RangePage, Run
+from topics.errors import InvalidRequest, StoreUnreachable, TopicNotFound
 from topics.types import CRASH, U64_MAX
 
 
@@ -233,6 +234,122 @@ def test_a_time_is_milliseconds(world: World, ts: int) -> None:
     world.fill("t", 1)
     with pytest.raises(InvalidRequest):
         world.engine.seq_at("t", ts)
+
+
+def test_a_range_of_what_matches(world: World) -> None:
+    """A tag, or what it begins with, as in a delete; gaps are told whether or not they matched."""
+    world.engine.put_topic("t", {"cap_records": 8})
+    world.engine.append("t", tagged("a:1", "b", None, "a:2", "a:1", "b", "a", "a:3", None, "a:1"))
+    engine = world.engine
+    assert told(engine.range("t", match="a:1")) == [(1, 2, "cap"), 5, 10]
+    assert told(engine.range("t", match=["tag", "Eq", "b"], from_seq=2)) == [6]
+    assert told(engine.range("t", match=["tag", "Glob", "a*"], from_seq=3)) == [4, 5, 7, 8, 10]
+    engine.delete("t", match="a:2")
+    page = engine.range("t", match=["tag", "Glob", "a:*"], from_seq=2, records_max=2)
+    assert (told(page), page.next_from_seq, page.complete) == ([5, 8], 8, False)
+    rest = engine.range("t", match=["tag", "Glob", "a:*"], from_seq=8)
+    assert (told(rest), rest.next_from_seq, rest.complete) == ([10], 10, True)
+    assert told(engine.range("t", match="nobody", from_seq=2)) == []
+    for match in (["tag", "Glob", "a"], ["node", "Eq", "a"], ["tag", "Eq"], 5):
+        with pytest.raises(InvalidRequest):
+            engine.range("t", match=match)
+
+
+def test_a_range_is_counted_where_its_budget_ends(world: World) -> None:
+    """Data and meta count, nodes and tags do not; the record that crosses the budget is in it."""
+    fields = {"tag": "t" * 50, "node": "n" * 50}
+    records = [{"data": "x" * 8, "meta": {"k": "v"}, **fields}, {"data": "x" * 18, **fields}]
+    world.engine.append("t", records * 5)
+    for bytes_max, count in ((1, 1), (20, 2), (19, 1), (39, 2), (40, 3), (400, 10), (0, 10)):
+        for keeps in (True, False):
+            page = world.engine.range("t", bytes_max=bytes_max, keeps_records=keeps)
+            each = [10 + len('{"k":"v"}'), 20]
+            content = sum(each[n % 2] for n in range(count))
+            assert (page.count, page.content_bytes, page.next_from_seq) == (count, content, count)
+            assert bool(page.parts) is keeps
+    assert world.engine.range("t", records_max=3, keeps_records=False).next_from_seq == 3
+
+
+class Away:
+    """A cold store that nobody can reach."""
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        raise OSError("away")
+
+
+def test_counting_needs_nothing_of_the_cold_store() -> None:
+    """Where each record ends, and what of it is data and meta, is kept beside the log."""
+    world = World(cold_dir="/cold", hot_bytes=0, block_bytes=256, resident_bytes=0,
+                  own_segment_bytes=256, block_cache_bytes=1)  # fmt: skip
+    rich = {"data": [1, 2], "node": "né", "meta": {"k": "v"}, "tag": "x"}
+    for n in range(60):
+        world.engine.append("t", [rich if n % 3 else {"data": "plain"}])
+    world.engine.checkpoint()
+    world.engine.delete("t", match="x", before_seq=20)
+    before = [world.engine.range("t", from_seq=at, keeps_records=False) for at in range(60)]
+    content = len(b"[1,2]") + len(b'{"k":"v"}')
+    assert (before[0].count, before[0].content_bytes) == (48, 20 * 7 + 28 * content)
+    assert (before[29].count, before[29].content_bytes) == (31, 10 * 7 + 21 * content)
+    engine = world.restart("kill")
+    engine.core.segments.store = Away()  # type: ignore[assignment]
+    assert [engine.range("t", from_seq=at, keeps_records=False) for at in range(60)] == before
+    with pytest.raises(StoreUnreachable):
+        engine.range("t")
+
+
+def stepped(world: World, between: Callable[[], object], **asked: Any) -> RangePage:
+    """A range, with something that happens after its first piece."""
+    steps = world.engine.range_steps("t", Asked(**asked))
+    next(steps)
+    between()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            page: RangePage = done.value
+            return page
+
+
+def long_topic() -> World:
+    """More blocks than are read in one piece."""
+    world = World(block_bytes=64, resident_bytes=0)
+    world.engine.append("t", [{"data": 0, "tag": f"t{n % 2}"} for n in range(300)])
+    world.engine.checkpoint()
+    return world
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_range_in_pieces_sees_what_happens_between_them(keeps: bool) -> None:
+    """What goes meanwhile is a gap where it was lost and nothing where it was deleted."""
+    world = long_topic()
+    engine = world.engine
+    seen = engine.range("t").count
+    assert seen == 300
+    page = stepped(world, lambda: engine.delete("t", match="t1"), keeps_records=keeps)
+    assert 150 < page.count < 300
+    assert (page.gaps, page.complete) == ([], True)
+    world = long_topic()
+    engine = world.engine
+    page = stepped(world, lambda: engine.put_topic("t", {"cap_records": 10}), keeps_records=keeps)
+    (gap,) = page.gaps
+    assert 1 < gap.gap_from <= gap.gap_to == 290
+    assert page.count == gap.gap_from - 1 + 10
+    assert (gap.reason, page.complete) == ("cap", True)
+
+
+def test_a_range_whose_topic_goes_is_not_found() -> None:
+    """Half of it would be an answer about nothing."""
+    world = long_topic()
+    with pytest.raises(TopicNotFound):
+        stepped(world, lambda: world.engine.delete_topic("t"))
+
+
+def test_gaps_that_grow_while_a_range_is_read_are_one() -> None:
+    """The same loss, told once, however many pieces found it."""
+    page = RangePage("t", 1, 1, 0)
+    for gap in (Gap(1, 4, "cap"), Gap(5, 9, "cap"), Gap(10, 11, "ttl"), Gap(13, 14, "ttl")):
+        page.tell(gap)
+    assert page.gaps == [Gap(1, 9, "cap"), Gap(10, 11, "ttl"), Gap(13, 14, "ttl")]
 
 
 @pytest.mark.timeout(20)

@@ -25,6 +25,7 @@ from topics.engine.routing import definitions
 from topics.engine.serving import Serving
 from topics.engine.state.explaining import explain
 from topics.engine.state.routers import Router
+from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import (
     Batch,
@@ -223,7 +224,7 @@ class Engine(QueueCalls, ReaderCalls, Serving):
         """Begins a delete; it is staged now, or, when it is a large one, by `maintain`."""
         self._check_writable()
         before = deletes.parse_before(before_seq)
-        predicate = None if match is None else deletes.parse_match(match)
+        predicate = None if match is None else parse_match(match)
         if before is None and predicate is None:
             raise InvalidRequest("a delete needs before_seq or match or both")
         ticket: Ticket[Deleted] = Ticket()

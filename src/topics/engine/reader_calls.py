@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from topics.engine.commit.ticket import Ticket
@@ -9,6 +10,7 @@ from topics.engine.lifecycle import Lifecycle
 from topics.engine.ops import cursors
 from topics.engine.reading import ranges
 from topics.engine.reading.ranges import RangePage
+from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest
 from topics.types import U64_MAX, CursorState
@@ -58,27 +60,25 @@ class ReaderCalls(Lifecycle):
     def range(self, name: str, **options: Any) -> RangePage:
         """Records and gaps of (from_seq, to_seq] in order; waits for cold reads.
 
-        Options: from_seq, to_seq (the head when absent), epoch, records_max, bytes_max.
+        Options: those of ranges.Asked; `match` as in a delete.
         """
         return self._fetching(lambda: self.range_now(name, **options))
 
-    def range_now(
-        self,
-        name: str,
-        *,
-        from_seq: int = 0,
-        to_seq: int | None = None,
-        epoch: int | None = None,
-        records_max: int = 0,
-        bytes_max: int = 0,
-    ) -> RangePage:
+    def range_now(self, name: str, *, match: object = None, **options: Any) -> RangePage:
         """Like `range`, but raises ColdMiss instead of waiting for the cold store."""
-        ranges.check_bounds(from_seq, to_seq)
-        topic = self._consumed(name)
-        return ranges.read(
-            topic, from_seq, to_seq, epoch=epoch, records_max=records_max, bytes_max=bytes_max,
-            load_now=self.core.segments.columns,
-        )  # fmt: skip
+        predicate = None if match is None else parse_match(match)
+        steps = self.range_steps(name, ranges.Asked(match=predicate, **options))
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                page: RangePage = done.value
+                return page
+
+    def range_steps(self, name: str, asked: ranges.Asked) -> Generator[None, None, RangePage]:
+        """`range_now` in pieces, each short for everybody else: what is large is large."""
+        asked.check()
+        return ranges.read(self.core, self._consumed(name), asked)
 
     def seq_at(self, name: str, ts: int) -> tuple[int, int] | None:
         """Seq and time of the first live record at or after `ts`; None past the head."""

@@ -2,8 +2,9 @@
 
 It is written and synced before the hot file goes, and replaced as a whole when flags change, so a
 delete of a record in the cold store is durable here without touching the store. The spans of a
-block say where each of its records ends and when it was committed: caps, TTL and deletes count
-exactly what they count of a hot block, whether or not the store can be reached.
+block say where each of its records ends, how much of it is neither data nor meta, and when it was
+committed: caps, TTL, deletes and ranges count exactly what they count of a hot block, whether or
+not the store can be reached.
 
 Layout: header, table, flags, a length and a checksum for the spans of each block, the spans. The
 header's checksum covers everything in front of the spans, which are read one block at a time.
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 import numpy as np
+import numpy.typing as npt
 
 from topics.errors import CorruptData
 from topics.storage.columns import Spans
@@ -100,11 +102,11 @@ def add_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> 
 # -- spans ---------------------------------------------------------------------------------------
 
 
-def encode_spans(spans: Spans) -> bytes:
-    """As differences, which are small and alike."""
+def encode_spans(spans: Spans, beside: npt.NDArray[np.int64]) -> bytes:
+    """As differences, which are small and alike. `beside` is what spans keep under that name."""
     sizes = np.diff(np.array(spans.ends, dtype="<u4"), prepend=np.uint32(0)).astype("<u4")
     times = np.diff(np.array(spans.times, dtype="<i8"), prepend=np.int64(0))
-    raw = COUNT.pack(len(spans.times)) + sizes.tobytes()
+    raw = COUNT.pack(len(spans.times)) + sizes.tobytes() + beside.astype("<u4").tobytes()
     raw += np.array(spans.times_at, dtype="<u4").tobytes() + times.tobytes()
     return zlib.compress(raw, 1)
 
@@ -131,12 +133,14 @@ def read_spans(fs: Fs, directory: str, info: SegmentInfo, row: Row) -> Spans:
 def _decode_spans(raw: bytes, count: int) -> Spans:
     (runs,) = COUNT.unpack_from(raw)
     sizes = np.frombuffer(raw, "<u4", count, COUNT.size)
-    times_at = np.frombuffer(raw, "<u4", runs, COUNT.size + 4 * count)
-    times = np.frombuffer(raw, "<i8", runs, COUNT.size + 4 * (count + runs))
+    beside = np.frombuffer(raw, "<u4", count, COUNT.size + 4 * count)
+    times_at = np.frombuffer(raw, "<u4", runs, COUNT.size + 8 * count)
+    times = np.frombuffer(raw, "<i8", runs, COUNT.size + 8 * count + 4 * runs)
     return Spans(
         array("I", np.cumsum(sizes, dtype=np.uint32).tobytes()),
         array("I", times_at.tobytes()),
         array("q", np.cumsum(times, dtype=np.int64).tobytes()),
+        array("I", beside.tobytes()),
     )
 
 

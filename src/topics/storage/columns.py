@@ -17,6 +17,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
+import numpy as np
+
 from topics.errors import CorruptData
 from topics.types import Payload
 
@@ -34,14 +36,24 @@ if sys.byteorder != "little":
 
 
 class Spans:
-    """Where each record of a run ends, and when it was committed: what counting needs of it."""
+    """Where each record of a run ends, and when it was committed: what counting needs of it.
 
-    __slots__ = ("ends", "times", "times_at")
+    `beside` says how much of each is neither data nor meta, where the records are not at hand.
+    """
 
-    def __init__(self, ends: array[int], times_at: array[int], times: array[int]) -> None:
+    __slots__ = ("beside", "ends", "times", "times_at")
+
+    def __init__(
+        self,
+        ends: array[int],
+        times_at: array[int],
+        times: array[int],
+        beside: array[int] | None = None,
+    ) -> None:
         self.ends = ends
         self.times_at = times_at
         self.times = times
+        self.beside = beside
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -113,7 +125,7 @@ class Columns(Spans):
         """A copy of the records [first, stop)."""
         base = self.start(first)
         payload = bytes(memoryview(self.payload)[base : self.start(stop)])
-        ends = array("I", [end - base for end in self.ends[first:stop]])
+        ends = array("I", (np.array(self.ends[first:stop], np.uint32) - np.uint32(base)).tobytes())
         run = bisect_right(self.times_at, first) - 1
         last = bisect_right(self.times_at, stop - 1)
         times_at = array("I", [max(at - first, 0) for at in self.times_at[run:last]])

@@ -59,6 +59,7 @@ def test_every_answer_is_of_its_declared_type(client: Client, topic: str) -> Non
         (shapes.CursorList, client.get(path + "/cursors")),
         (shapes.TopicStateBody, client.get(path)),
         (shapes.RangeAnswer, client.post(path + "/range", {"to_seq": 4})),
+        (shapes.RangeAnswer, client.post(path + "/range", {"to_seq": 4, "format": "none"})),
         (shapes.SeqAt, client.get(path + "/seq-at?ts=0")),
         (shapes.SeqAt, client.get(path + f"/seq-at?ts={2**63}")),
         (shapes.CursorDeleted, client.delete(path + "/cursors/c")),
@@ -222,7 +223,7 @@ def test_a_range_as_json(client: Client, topic: str) -> None:
     "body",
     [
         {"from_seq": 2, "to_seq": 1}, {"from_seq": -1}, {"to_seq": 2**64}, {"epoch": "x"},
-        {"format": "csv"}, {"max_bytes": -1}, {"limit": 1},
+        {"format": "csv"}, {"max_bytes": -1},
         {"format": "arrow", "to_seq": 2**63},
     ],
 )  # fmt: skip
@@ -298,6 +299,47 @@ def test_without_pyarrow_there_are_words(tmp_path: Path, monkeypatch: pytest.Mon
         refused = client.post("/v0/topics/t/range", {"format": "arrow"})
         assert (refused.status, refused.code) == (400, "invalid_request")
         assert "pyarrow" in refused.json["error"]["message"]
+
+
+def test_a_range_that_is_only_counted(client: Client, topic: str) -> None:
+    client.put(f"/v0/topics/{topic}", {"cap_records": 5})
+    record = {"data": "12345678", "node": "n", "tag": "t", "meta": {"k": "v"}}
+    client.post(f"/v0/topics/{topic}", {"records": [record] * 7})
+    path, each = f"/v0/topics/{topic}/range", 10 + len('{"k":"v"}')
+    page = client.post(path, {"format": "none"}).json
+    assert page.pop("performance")
+    assert page == {
+        "topic": topic, "count": 5, "bytes": 5 * each, "next_from_seq": 7, "complete": True,
+        "gaps": [{"gap_from": 1, "gap_to": 2, "reason": "cap"}],
+        "epoch": client.get(f"/v0/topics/{topic}").json["epoch"],
+    }  # fmt: skip
+    for budget, count in (({"max_bytes": each + 1}, 2), ({"max_records": 3}, 3)):
+        ends = []
+        for kind in ("none", "json"):
+            part = client.post(path, {"format": kind, "from_seq": 2, **budget}).json
+            ends.append((part["next_from_seq"], part["complete"]))
+        assert ends == [(2 + count, False)] * 2
+
+
+@pytest.mark.parametrize("match", ["a", ["tag", "Eq", "a"], ["tag", "Glob", "a*"]])
+def test_a_range_of_what_matches(client: Client, topic: str, match: Any) -> None:
+    tags = ["a", "b", None, "a", "ab"]
+    client.post(f"/v0/topics/{topic}", {"records": [{"data": 1, "tag": t} for t in tags]})
+    path = f"/v0/topics/{topic}/range"
+    expected = [1, 4, 5] if "Glob" in match else [1, 4]
+    page = client.post(path, {"match": match}).json
+    assert [record["$seq"] for record in page["records"]] == expected
+    assert (page["next_from_seq"], page["complete"]) == (5, True)
+    assert client.post(path, {"match": match, "format": "none"}).json["count"] == len(expected)
+    if HAS_ARROW:
+        import pyarrow.ipc as ipc
+
+        reply = client.post(path, {"match": match, "format": "arrow"})
+        table = ipc.open_stream(io.BytesIO(reply.raw)).read_all()
+        assert table["seq"].to_pylist() == expected
+    for bad in (["tag", "Glob", "a"], ["node", "Eq", "a"], ["tag"], 5, {}):
+        refused = client.post(path, {"match": bad})
+        assert (refused.status, refused.code) == (400, "invalid_request")
 
 
 def test_a_cold_range_is_fetched(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 
 from topics.clock import Clock
 from topics.engine.commit.background import Background, Job
+from topics.engine.state import places
 from topics.engine.state.block import Block, Segment
 from topics.engine.state.segments import Segments
 from topics.errors import CorruptData, TopicsError
@@ -24,7 +25,7 @@ from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
 from topics.storage.frames import checksum
 from topics.storage.fs import File, join, opened
-from topics.storage.segment import FileBytes, SegmentInfo
+from topics.storage.segment import FileBytes, Row, SegmentInfo
 
 LOG = logging.getLogger("topics.engine")
 
@@ -181,8 +182,7 @@ class Tiering:
         with opened(data.fs, join(data.segments, name), writable=False) as file:
             source = FileBytes(file)
             try:
-                blocks = (codec.read_block(source, row, info.number) for row in info.rows)
-                spans = [cold.encode_spans(block) for block in blocks]
+                spans = [_spans(source, row, info.number) for row in info.rows]
             except CorruptData as error:
                 LOG.error("not moved to the cold store: %s", error)
                 return []
@@ -213,6 +213,11 @@ class Tiering:
             yield from self._background.wait()
         self._job = None
         self.stored.clear()
+
+
+def _spans(source: FileBytes, row: Row, number: int) -> bytes:
+    columns = codec.read_block(source, row, number)
+    return cold.encode_spans(columns, places.beside(columns, row.first, 0, row.count))
 
 
 def _parts(file: File, info: SegmentInfo) -> Iterator[bytes]:

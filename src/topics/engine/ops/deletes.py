@@ -76,20 +76,6 @@ def _steps(numbers: npt.NDArray[np.uint64], at: int) -> npt.NDArray[np.uint64]:
     return np.diff(numbers[at : at + PACKED_PIECE], prepend=numbers[max(at - 1, 0)])
 
 
-def parse_match(match: object) -> Match:
-    """(text, is a prefix) of a match predicate; a bare string means equality."""
-    if isinstance(match, str):
-        return match, False
-    parts = convert(match, list[str], "match") if isinstance(match, (list, tuple)) else None
-    if parts is None or len(parts) != 3 or parts[0] != "tag" or parts[1] not in ("Eq", "Glob"):
-        raise InvalidRequest('match must be "tag", ["tag","Eq","X"] or ["tag","Glob","X*"]')
-    if parts[1] == "Eq":
-        return parts[2], False
-    if not parts[2].endswith("*") or "*" in parts[2][:-1]:
-        raise InvalidRequest("Glob takes a literal prefix and a single * at its end")
-    return parts[2][:-1], True
-
-
 def parse_before(before_seq: object) -> int | None:
     if before_seq is None:
         return None

@@ -25,8 +25,6 @@ from topics.types import Deleted
 
 # Pieces that are done where a delete is asked for: most have no more.
 AT_ONCE_PIECES = 4
-# Matches are sorted by stretches of this many seqs (as a power of two), each in one go.
-STRETCH_BITS = 12
 
 # The frame, and its runs as they are.
 Found = tuple[DeleteFrame, "array[int]"]
@@ -89,12 +87,7 @@ class Deletion:
         topic = self.topic
         while topic.untagged and not topic.dropped:
             yield from self._core.index_more_tags(topic)
-        found: dict[int, list[int]] = defaultdict(list)
-        for seqs in () if topic.tags is None else topic.tags.find(match):
-            for seq in seqs:
-                if seq < bound:
-                    found[seq >> STRETCH_BITS].append(seq)
-            yield
+        found = {} if topic.tags is None else (yield from topic.tags.gather(match, 0, bound))
         runs: array[int] = array("Q")
         hits: dict[Block, int] = defaultdict(int)
         for stretch in sorted(found):

@@ -88,13 +88,13 @@ def collect(
             if out.scanned:
                 # Told now, so that a read makes headway however small the cache is.
                 return out
-            miss.ahead = _ahead(topic, index - 1)
+            miss.ahead = ahead(topic, index - 1)
             raise
         for start, end in block.live_runs(at - block.first, stop - block.first):
             end = min(end, start + left)
             base = columns.start(start)
             end = min(end, bisect_left(columns.ends, base + room, start, end) + 1)
-            out.count += _append_run(out.pieces, columns, start, end, view)
+            out.count += append_run(out.pieces, columns, start, end, view)
             left -= end - start
             out.scanned += end - start
             room -= columns.start(end) - base
@@ -109,7 +109,7 @@ def collect(
     return out
 
 
-def _ahead(topic: Topic, index: int) -> list[Block]:
+def ahead(topic: Topic, index: int) -> list[Block]:
     """The block at `index` and its neighbours in the same segment: a reader will want them next."""
     blocks = [topic.blocks[index]]
     room = AHEAD_BYTES_MAX - blocks[0].size
@@ -123,7 +123,7 @@ def _ahead(topic: Topic, index: int) -> list[Block]:
     return blocks
 
 
-def _append_run(pieces: list[Payload], columns: Columns, start: int, end: int, view: View) -> int:
+def append_run(pieces: list[Payload], columns: Columns, start: int, end: int, view: View) -> int:
     """Adds the records [start, end), as one slice where nothing has to be cut; returns how many."""
     drops = bool(view.nodes) and columns.nodes is not None
     cuts = (

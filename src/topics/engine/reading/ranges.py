@@ -8,23 +8,25 @@ not overlap; what lies between two parts was removed voluntarily.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 import msgspec
 
-from topics.engine.reading.pages import LoadNow, View, collect
-from topics.engine.reading.tombstones import Decision, decide
+from topics.engine.commit.core import Core
+from topics.engine.reading.pages import View, append_run
+from topics.engine.reading.stretches import Budget, Collector, Stretch
+from topics.engine.reading.tombstones import decide
 from topics.engine.state.block import Block
 from topics.engine.state.segments import ColdMiss
+from topics.engine.state.tags import Found, Match
 from topics.engine.state.topic import Topic
-from topics.errors import InvalidRequest
+from topics.errors import InvalidRequest, TopicNotFound
 from topics.settings import MIB
-from topics.storage.columns import Spans
+from topics.storage.columns import Columns, Spans
 from topics.types import SEQ_BASE, U64_MAX, Payload, Record, Tombstone, array_of, clamp, records_of
 
-BYTES_DEFAULT = 8 * MIB
 BYTES_MAX = 8 * MIB
 RECORDS_MAX = 100_000
 
@@ -42,14 +44,60 @@ class Gap(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Run:
-    """Rendered records, their tags included."""
+    """Records in order, their tags included."""
 
-    pieces: list[Payload]
-    count: int
+    stretches: list[Stretch[Columns]]
+
+    @property
+    def pieces(self) -> list[Payload]:
+        """As wire JSON."""
+        pieces: list[Payload] = []
+        for stretch in self.stretches:
+            for start, stop in stretch.runs():
+                append_run(pieces, stretch.spans, start, stop, _EVERYTHING)
+        return pieces
 
     @property
     def records(self) -> list[Record]:
         return records_of(array_of(self.pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a range. Without `to_seq` it ends at the head.
+
+    `bytes_max` is of data and meta; the record that crosses it is told. 0 is the largest there is.
+    Without `keeps_records` a range is only counted: then only these two bound it, if they are
+    given.
+    """
+
+    from_seq: int = 0
+    to_seq: int | None = None
+    epoch: int | None = None
+    records_max: int = 0
+    bytes_max: int = 0
+    match: Match | None = None
+    keeps_records: bool = True
+
+    def check(self) -> None:
+        """Raises InvalidRequest for what is no range."""
+        from_seq, to_seq = self.from_seq, self.to_seq
+        for name, seq in (("from_seq", from_seq), ("to_seq", to_seq)):
+            if seq is not None and (type(seq) is not int or not 0 <= seq <= U64_MAX):
+                raise InvalidRequest(f"{name} must be from 0 to 2^64 - 1")
+        if to_seq is not None and from_seq > to_seq:
+            raise InvalidRequest(
+                "from_seq must not be above to_seq", from_seq=from_seq, to_seq=to_seq
+            )
+
+    @property
+    def budget(self) -> Budget:
+        if not self.keeps_records:
+            return Budget(self.records_max or None, self.bytes_max or None)
+        return Budget(
+            clamp(self.records_max or RECORDS_MAX, 1, RECORDS_MAX),
+            clamp(self.bytes_max or BYTES_MAX, 1, BYTES_MAX),
+        )
 
 
 @dataclass(slots=True)
@@ -57,7 +105,8 @@ class RangePage:
     """The answer of one range read.
 
     `epoch` is the topic's, `asked_epoch` the one that was asked about. `next_from_seq` is where to
-    go on in `epoch`; `complete` says that nothing of the range is left to read.
+    go on in `epoch`; `complete` says that nothing of the range is left to read. `count` records
+    have `content_bytes` bytes of data and meta.
     """
 
     topic: str
@@ -66,7 +115,8 @@ class RangePage:
     next_from_seq: int
     complete: bool = False
     parts: list[Gap | Run] = field(default_factory=list)
-    records_scanned: int = 0
+    count: int = 0
+    content_bytes: int = 0
 
     @property
     def gaps(self) -> list[Gap]:
@@ -81,32 +131,27 @@ class RangePage:
     def records(self) -> list[Record]:
         return records_of(self.records_json)
 
+    def tell(self, gap: Gap) -> None:
+        """Adds a gap; what adjoins the one in front of it, and was lost in the same way, is one."""
+        before = self.parts[-1] if self.parts else None
+        if isinstance(before, Gap) and (before.gap_to + 1, before.reason) == (
+            gap.gap_from,
+            gap.reason,
+        ):
+            self.parts[-1] = Gap(before.gap_from, gap.gap_to, gap.reason)
+        else:
+            self.parts.append(gap)
 
-def check_bounds(from_seq: int, to_seq: int | None) -> None:
-    """Raises InvalidRequest for what is no range."""
-    for name, seq in (("from_seq", from_seq), ("to_seq", to_seq)):
-        if seq is not None and (type(seq) is not int or not 0 <= seq <= U64_MAX):
-            raise InvalidRequest(f"{name} must be from 0 to 2^64 - 1")
-    if to_seq is not None and from_seq > to_seq:
-        raise InvalidRequest("from_seq must not be above to_seq", from_seq=from_seq, to_seq=to_seq)
 
+def read(core: Core, topic: Topic, asked: Asked) -> Generator[None, None, RangePage]:
+    """Reads a range up to its bounds, at least one record of it, in pieces. Raises ColdMiss.
 
-def read(
-    topic: Topic,
-    from_seq: int,
-    to_seq: int | None,
-    *,
-    epoch: int | None,
-    records_max: int,
-    bytes_max: int,
-    load_now: LoadNow,
-) -> RangePage:
-    """Reads a range up to the bounds, at least one record of it. Raises ColdMiss.
-
-    Without `to_seq` it ends at the head. What another epoch had in the range is one gap,
-    `recreated`, empty when nobody knows of anything missed; the reader goes on at the beginning
-    of this epoch. The caller has expired the topic to `now` before.
+    What another epoch had in the range is one gap, `recreated`, empty when nobody knows of anything
+    missed; the reader goes on at the beginning of this epoch. The caller has expired the topic to
+    `now` before. Whatever happens to the topic between two pieces is seen by those after it; one
+    that is dropped is TopicNotFound.
     """
+    from_seq, to_seq, epoch = asked.from_seq, asked.to_seq, asked.epoch
     page = RangePage(topic.name, topic.epoch, topic.epoch if epoch is None else epoch, from_seq)
     told = decide(topic, from_seq, epoch=epoch).tombstone
     if told is not None and told.reason == "recreated":
@@ -115,37 +160,44 @@ def read(
         page.next_from_seq = SEQ_BASE - 1
         page.complete = True
         return page
-    room = clamp(bytes_max or BYTES_DEFAULT, 1, BYTES_MAX)
-    left = clamp(records_max or RECORDS_MAX, 1, RECORDS_MAX)
     wanted = topic.head if to_seq is None else to_seq
     last = min(wanted, topic.head)
-    cursor = from_seq
-    while cursor < last and left > 0 and room > 0:
-        decision = decide(topic, cursor)
-        cursor = min(decision.cursor, last)
+    found = None if asked.match is None else (yield from _find(core, topic, asked.match, last))
+    work = Collector(topic, core.segments, asked.budget, from_seq, asked.keeps_records, found=found)
+    while work.cursor < last and not work.budget.is_spent:
+        decision = decide(topic, work.cursor)
+        work.cursor = min(decision.cursor, last)
         if decision.tombstone is not None:
-            page.parts.append(_cut(decision.tombstone, last))
-        if cursor == last:
-            break
-        within = Decision(None, cursor, min(decision.upto, last))
+            page.tell(_cut(decision.tombstone, last))
         try:
-            found = collect(
-                topic, within, _EVERYTHING, limit=left, bytes_max=room, load_now=load_now
-            )
+            work.go_on(min(decision.upto, last))
         except ColdMiss:
-            if not page.parts:
+            if not page.parts and not work.stretches:
                 raise
             # Told now, so that a read makes headway however small the cache is.
             break
-        if found.count:
-            page.parts.append(Run(found.pieces, found.count))
-        page.records_scanned += found.scanned
-        left -= found.count
-        room -= sum(map(len, found.pieces))
-        cursor = found.cursor
-    page.next_from_seq = cursor
-    page.complete = cursor == wanted
+        finally:
+            if work.stretches:
+                page.parts.append(Run(work.stretches))
+                work.stretches = []
+        yield
+        if topic.dropped:
+            raise TopicNotFound(f'topic "{topic.name}" was deleted', topic=topic.name)
+    page.count, page.content_bytes = work.count, work.content_bytes
+    page.next_from_seq = work.cursor
+    page.complete = work.cursor == wanted
     return page
+
+
+def _find(core: Core, topic: Topic, match: Match, last: int) -> Generator[None, None, Found]:
+    """The seqs up to `last` whose tags match. Raises ColdMiss for tags that are not indexed yet."""
+    while topic.untagged and not topic.dropped:
+        next(core.index_tags(topic), None)
+        yield
+    found: Found = {}
+    if topic.tags is not None:
+        found = yield from topic.tags.gather(match, topic.floor, last + 1)
+    return found
 
 
 def _cut(told: Tombstone, last: int) -> Gap:

@@ -11,10 +11,10 @@ from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Name
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import catalog, ceilings
-from topics.engine.ops.deletes import parse_match
 from topics.engine.state import router_frames
 from topics.engine.state.router_frames import Guarantee, Place, RouterOptions
 from topics.engine.state.routers import Router, check_router_name
+from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
 from topics.errors import DiskFull, InvalidRequest, Throttled, TopicNotFound
 from topics.storage import frames

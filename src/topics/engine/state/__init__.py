@@ -12,6 +12,6 @@ by key, `names` topics in order; `cursors` are the places of named readers; `num
 are given once, `unsealed` is what waits for a checkpoint. A `queue` is who holds which job
 (`queue_values` is what its calls take and give); `routers` is who copies from where to where
 (`router_frames` is what they log). `write_request` turns what a client sent into records, rendered
-once for every reader; `record` is their form, which nobody else looks into; `copies` gives them
-other seqs.
+once for every reader; `record` is their form, `places` where its parts are in many of them, and
+nobody else looks into it; `copies` gives them other seqs.
 """

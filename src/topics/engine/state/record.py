@@ -6,7 +6,7 @@
 front when somebody asks for it. The comma behind a record belongs to it, so that a run of records
 is a slice. Inside a JSON string every quote is escaped: the markers can only be where the renderer
 put them, the first `,"data":` and, in a record with meta, the last `,"meta":{`. Nobody but this
-module looks into those bytes.
+module, and places.py for many records at once, looks into those bytes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,13 @@ ROUTER_META = "_topics_router"
 RECORD = b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
 _NODE = b',"$node":'
 _DATA = b',"data":'
-_META = b',"meta":{'
+META = b',"meta":{'
 _END = b"},"
+# What every record has beside its seq, time, node, data and meta; and what it has with meta, beside
+# the meta itself.
+FRAME_BYTES = len(RECORD % (0, 0, b"", b"", b"")) - 2
+META_BYTES = len(META) - 1
+END_BYTES = len(_END)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -46,7 +51,7 @@ def node_part(node: str | None) -> bytes:
 
 
 def meta_part(meta: bytes) -> bytes:
-    return _META[:-1] + meta if meta else b""
+    return META[:-1] + meta if meta else b""
 
 
 def plain_run(data: Sequence[Any], first: int, ts: int) -> bytes:
@@ -64,10 +69,10 @@ def plain_run(data: Sequence[Any], first: int, ts: int) -> bytes:
 
 def plain_overhead(first: int, count: int, ts: int) -> npt.NDArray[np.uint32] | int:
     """What each record of such a run has beside its data, in bytes."""
-    return len(RECORD % (0, ts, b"", b"", b"")) - 1 + _digits(first, count)
+    return FRAME_BYTES + len(str(ts)) + digits(first, count)
 
 
-def _digits(first: int, count: int) -> npt.NDArray[np.uint32] | int:
+def digits(first: int, count: int) -> npt.NDArray[np.uint32] | int:
     """How many digits each seq of a run has."""
     low, high = len(str(first)), len(str(first + count - 1))
     if low == high:
@@ -85,7 +90,7 @@ def tagged(inner: bytes, tag: str) -> bytes:
 
 def cut(raw: bytes, *, has_meta: bool, with_meta: bool, with_data: bool, tag: str | None) -> bytes:
     """A record without what a reader left out, with the tag it asked for."""
-    meta_at = raw.rindex(_META) if has_meta else len(raw) - len(_END)
+    meta_at = raw.rindex(META) if has_meta else len(raw) - len(_END)
     if not with_meta:
         raw = raw[:meta_at] + _END
     if not with_data:
@@ -124,8 +129,8 @@ def stamped(rest: bytes, *, has_meta: bool, marks: dict[str, Any]) -> bytes:
     """The record's rest with meta of our own in it, in place of what is there under its names."""
     if not has_meta:
         return rest[: -len(_END)] + meta_part(_ENCODER.encode(marks)) + _END
-    at = rest.rindex(_META)
-    meta = msgspec.json.decode(rest[at + len(_META) - 1 : -len(_END)])
+    at = rest.rindex(META)
+    meta = msgspec.json.decode(rest[at + len(META) - 1 : -len(_END)])
     others = {name: value for name, value in meta.items() if name not in marks}
     return rest[:at] + meta_part(_ENCODER.encode(marks | others)) + _END
 

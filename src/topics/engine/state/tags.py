@@ -8,17 +8,26 @@ does so a piece at a time, and others may change the index in between.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from sortedcontainers import SortedList
+
+from topics.errors import InvalidRequest
+from topics.types import convert
 
 Seqs: TypeAlias = "int | array[int]"
 # A key that has no seqs, of which none is 0, and is not sorted in yet: in their place.
 NONE_LEFT = 0
 # A tag, or what it begins with.
 Match = tuple[str, bool]
+# Seqs by stretches of 2^STRETCH_BITS of them: each is sorted in one go.
+STRETCH_BITS = 12
+Found = dict[int, list[int]]
 
 # New keys that are looked through in one piece, sorted ones, and seqs.
 FRESH_PIECE, SORTED_PIECE, SEQS_PIECE = 4096, 256, 2048
@@ -109,6 +118,16 @@ class TagIndex:
                     few = []
             yield few
 
+    def gather(self, match: Match, first: int, stop: int) -> Generator[None, None, Found]:
+        """The seqs of [first, stop) whose tags match, piece by piece; some may be there twice."""
+        found: Found = defaultdict(list)
+        for seqs in self.find(match):
+            for seq in seqs:
+                if first <= seq < stop:
+                    found[seq >> STRETCH_BITS].append(seq)
+            yield
+        return found
+
     def forget(self, tag: str, kept: list[int]) -> None:
         """Replaces the seqs of a tag."""
         before = self._seqs.get(tag, NONE_LEFT)
@@ -156,6 +175,29 @@ class TagIndex:
         # Whoever replaced them meanwhile has looked at them as well.
         if self._seqs.get(tag) is held and len(kept) < len(held):
             self.forget(tag, kept)
+
+
+def within(found: Found, first: int, stop: int) -> npt.NDArray[np.int64]:
+    """The seqs of [first, stop) that were found, in order, each once."""
+    seqs: list[int] = []
+    for stretch in range(first >> STRETCH_BITS, (stop - 1 >> STRETCH_BITS) + 1):
+        seqs += found.get(stretch, ())
+    unique = np.unique(np.array(seqs, np.int64))
+    return unique[np.searchsorted(unique, first) : np.searchsorted(unique, stop)]
+
+
+def parse_match(match: object) -> Match:
+    """(text, is a prefix) of a match predicate; a bare string means equality."""
+    if isinstance(match, str):
+        return match, False
+    parts = convert(match, list[str], "match") if isinstance(match, (list, tuple)) else None
+    if parts is None or len(parts) != 3 or parts[0] != "tag" or parts[1] not in ("Eq", "Glob"):
+        raise InvalidRequest('match must be "tag", ["tag","Eq","X"] or ["tag","Glob","X*"]')
+    if parts[1] == "Eq":
+        return parts[2], False
+    if not parts[2].endswith("*") or "*" in parts[2][:-1]:
+        raise InvalidRequest("Glob takes a literal prefix and a single * at its end")
+    return parts[2][:-1], True
 
 
 def _utf8(tag: str) -> bytes:

@@ -67,7 +67,7 @@ RULES: dict[str, dict[str, Any]] = {
     "Hold": {"anyOf": _given("max_bytes", "max_age_ms")},
     "RangeBody": {
         "anyOf": [
-            {"properties": {"format": {"const": "json"}}},
+            {"properties": {"format": {"enum": ["json", "none"]}}},
             {"properties": {"from_seq": _SMALL, "to_seq": _SMALL}},
         ]
     },

@@ -92,8 +92,9 @@ class RangeBody(msgspec.Struct, kw_only=True):
     to_seq: U64 | None = None
     max_bytes: Clamped = 0
     max_records: Clamped = 0
+    match: str | TagMatch | None = None
     epoch: Epoch | None = None
-    format: Literal["json", "arrow"] = "json"
+    format: Literal["json", "arrow", "none"] = "json"
 
 
 class RouterBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -289,8 +290,12 @@ class DiffPage(msgspec.Struct, kw_only=True):
 
 
 class RangeAnswer(msgspec.Struct, kw_only=True):
+    """With format `none`, `count` and `bytes` (of `data` and `meta`) in place of the records."""
+
     topic: str
-    records: list[RecordBody]
+    records: list[RecordBody] | UnsetType = UNSET
+    count: int | UnsetType = UNSET
+    bytes: int | UnsetType = UNSET
     gaps: list[Gap]
     next_from_seq: int
     complete: bool

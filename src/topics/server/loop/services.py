@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from topics.clock import Clock, SystemClock
 from topics.engine.commit.ticket import Ticket
@@ -31,6 +31,11 @@ from topics.server.loop.parking import Parking
 from topics.server.loop.writes import Writes
 
 LOG = logging.getLogger("topics.server")
+# What a read may take of the loop at a time.
+READ_SLICE_S = 0.002
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
 
 
 class Services:
@@ -129,12 +134,58 @@ class Services:
         self.driver.flush_soon()
         return PENDING
 
-    def reading(self, call: Call, read: Callable[[], Answer]) -> Answer:
-        """Answers with `read`, repeated until the cold store has given all that it misses."""
+    def reading(
+        self, call: Call, read: Callable[[], Answer], again: Callable[[], Answer] | None = None
+    ) -> Answer:
+        """Answers with `read`, repeated until the cold store has given all that it misses.
+
+        `again` takes the place of one that can not be repeated.
+        """
         try:
             return read()
         except ColdMiss as miss:
-            return self.fetch(call, miss, read)
+            return self.fetch(call, miss, again or read)
+
+    def reading_slices(
+        self, call: Call, begin: Callable[[], Steps[T]], answer: Callable[[T], Answer]
+    ) -> Answer:
+        """As `reading`, for a read in pieces: a slice of them at a time, others in between.
+
+        It begins anew when the cold store has given what it missed, and is given up when its client
+        goes.
+        """
+        return self.reading(call, partial(self._slice, call, begin, answer))
+
+    def _slice(
+        self,
+        call: Call,
+        begin: Callable[[], Steps[T]],
+        answer: Callable[[T], Answer],
+        steps: Steps[T] | None = None,
+    ) -> Answer:
+        steps = begin() if steps is None else steps
+        stop_s = self.loop.time() + READ_SLICE_S
+        try:
+            while self.loop.time() < stop_s:
+                next(steps)
+        except StopIteration as done:
+            return answer(done.value)
+        if call.on_abandoned is None:
+            call.on_abandoned = call.drop_callback
+        self.loop.call_later(READ_SLICE_S, self._next_slice, call, begin, answer, steps)
+        return PENDING
+
+    def _next_slice(
+        self,
+        call: Call,
+        begin: Callable[[], Steps[T]],
+        answer: Callable[[T], Answer],
+        steps: Steps[T],
+    ) -> None:
+        if not call.is_gone:
+            more = partial(self._slice, call, begin, answer, steps)
+            anew = partial(self._slice, call, begin, answer)
+            self.go_on(call, partial(self.reading, call, more, anew))
 
     def fetch(self, call: Call, miss: ColdMiss, read: Callable[[], Answer]) -> Answer:
         """As `reading`, for a read that has missed something; given up when its client goes."""

@@ -1,31 +1,43 @@
 """A range as an Arrow IPC stream, with the columns of the lake's tables.
 
+Nothing is done record by record: `data` is cut out of the records' bytes by their index, numbers
+come from the columns, a batch of rows at a time and mostly without the interpreter's lock, so that
+writes go on beside it. The rows are those of the JSON answer, gaps in their place.
+
 Needs pyarrow, which is not among the server's own packages: it is imported when it is asked for.
 The schema's metadata says `next_from_seq`, `complete` and the `epoch` to go on in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-import msgspec
+import numpy as np
 
 from topics.engine.reading.ranges import Gap, RangePage
+from topics.engine.reading.stretches import Stretch
+from topics.engine.state import places
+from topics.engine.state.record import END_BYTES, META_BYTES
 from topics.server.http.errors import BadRequest
-from topics.types import Record
+from topics.server.routes import arrow_texts
+from topics.storage.columns import Columns
+from topics.types import Payload
 
 CONTENT_TYPE = "application/vnd.apache.arrow.stream"
-BATCH_ROWS_MAX = 10_000
+BATCH_ROWS_MAX = 8192
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+# What ends a stream: a message of no length.
+_END = b"\xff\xff\xff\xff\0\0\0\0"
 
-Row = tuple[object, ...]
 
-
-def encode(page: RangePage) -> bytes:
-    """The stream's bytes. Safe in any thread. Raises BadRequest where pyarrow is missing."""
+def encode(page: RangePage) -> tuple[Payload, ...]:
+    """The stream's bytes, in parts. Safe in any thread. Raises BadRequest without pyarrow."""
     try:
         pa = import_module("pyarrow")
-        ipc = import_module("pyarrow.ipc")
+        import_module("pyarrow.compute")
     except ImportError:
         raise BadRequest(
             "format arrow needs pyarrow, which is not installed beside this server: install "
@@ -39,14 +51,9 @@ def encode(page: RangePage) -> bytes:
             "complete": str(page.complete).lower(),
         }
     )
-    rows = list(_rows(page))
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, schema) as writer:
-        writer.write_table(pa.table(arrays, schema=schema), max_chunksize=BATCH_ROWS_MAX)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
+    rows = _Rows(pa, schema, page)
+    batches = [memoryview(rows.batch(group).serialize()) for group in _groups(page)]
+    return (memoryview(schema.serialize()), *batches, _END)
 
 
 def _schema(pa: Any) -> Any:
@@ -60,31 +67,160 @@ def _schema(pa: Any) -> Any:
     )  # fmt: skip
 
 
-def _rows(page: RangePage) -> list[Row]:
-    topic, epoch = page.topic, str(page.epoch)
-    rows: list[Row] = []
+# -- what becomes a batch ------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Group:
+    """Rows of one batch: stretches of records, and each gap with the rows in front of it."""
+
+    stretches: list[Stretch[Columns]] = field(default_factory=list)
+    gaps: list[tuple[int, Gap]] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.count + len(self.gaps) >= BATCH_ROWS_MAX or self.size >= BATCH_BYTES_MAX
+
+
+def _groups(page: RangePage) -> Iterator[_Group]:
+    group = _Group()
     for part in page.parts:
         if isinstance(part, Gap):
-            # What another epoch has lost is told in that epoch.
-            of = str(page.asked_epoch) if part.reason == "recreated" else epoch
-            rows.append(
-                (topic, of, part.gap_from, None, None, None, None, None, "gap", part.gap_to,
-                 part.reason)
-            )  # fmt: skip
-            continue
-        rows.extend(
-            (topic, epoch, r.seq, r.ts * 1000, r.node, r.tag, _meta(r), bytes(r.data).decode(),
-             "record", None, None)
-            for r in part.records
+            group.gaps.append((group.count, part))
+        for stretch in () if isinstance(part, Gap) else part.stretches:
+            for piece in stretch.split(BATCH_ROWS_MAX):
+                group.stretches.append(piece)
+                group.count += len(piece)
+                group.size += piece.spans.span(piece.start, piece.stop)
+                if group.is_full:
+                    yield group
+                    group = _Group()
+        if group.is_full:
+            yield group
+            group = _Group()
+    if group.count or group.gaps:
+        yield group
+
+
+class _Records:
+    """The records of a group: their bytes in one piece, and numbers for each of them."""
+
+    def __init__(self, group: _Group) -> None:
+        count = group.count
+        self.raw = np.empty(group.size, np.uint8)
+        self.seqs = np.empty(count, np.int64)
+        self.times = np.empty(count, np.int64)
+        self.ends = np.empty(count, np.int64)
+        self.contents = np.empty(count, np.int64)
+        self.has_meta = np.zeros(count, np.bool_)
+        self.nodes: list[str | None] | None = None
+        self.tags: list[str | None] | None = None
+        row = byte = 0
+        for stretch in group.stretches:
+            columns, rows = stretch.spans, stretch.rows
+            base, size = columns.start(stretch.start), columns.span(stretch.start, stretch.stop)
+            stop = row + len(rows)
+            self.raw[byte : byte + size] = np.frombuffer(columns.payload, np.uint8, size, base)
+            self.seqs[row:stop] = rows + stretch.first
+            self.times[row:stop] = places.times_at(columns, rows)
+            ends = np.array(columns.ends[stretch.start : stretch.stop], np.int64)
+            self.ends[row:stop] = ends[rows - stretch.start] + (byte - base)
+            self.contents[row:stop] = stretch.contents
+            if columns.metas is not None:
+                self.has_meta[row:stop] = np.frombuffer(columns.metas, np.uint8)[rows] != 0
+            self.nodes = _joined(self.nodes, columns.nodes, stretch, row)
+            self.tags = _joined(self.tags, columns.tags, stretch, row)
+            row, byte = stop, byte + size
+
+
+def _joined(
+    texts: list[str | None] | None,
+    more: list[str | None] | None,
+    stretch: Stretch[Columns],
+    before: int,
+) -> list[str | None] | None:
+    """A column of texts with those of another stretch; None while no record has one."""
+    if more is None:
+        return texts if texts is None else texts + [None] * len(stretch)
+    chosen = more[stretch.start : stretch.stop]
+    if stretch.picks is not None:
+        chosen = [more[row] for row in stretch.picks.tolist()]
+    return (texts if texts is not None else [None] * before) + chosen
+
+
+# -- columns -------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """Makes batches of one page."""
+
+    def __init__(self, pa: Any, schema: Any, page: RangePage) -> None:
+        self._pa = pa
+        self._schema = schema
+        self._page = page
+        # The same in every row: made once, for a batch of any length.
+        self._topic, self._epoch, self._kind = (
+            pa.repeat(pa.scalar(text, pa.string()), BATCH_ROWS_MAX)
+            for text in (page.topic, str(page.epoch), "record")
+        )
+        self._no_seq = pa.nulls(BATCH_ROWS_MAX, pa.int64())
+        self._no_text = pa.nulls(BATCH_ROWS_MAX, pa.string())
+
+    def batch(self, group: _Group) -> Any:
+        if not group.gaps:
+            return self._records(group)
+        if not group.count:
+            return self._gaps(group)
+        both = self._pa.Table.from_batches([self._records(group), self._gaps(group)])
+        order = np.insert(
+            np.arange(group.count),
+            [before for before, _ in group.gaps],
+            np.arange(group.count, group.count + len(group.gaps)),
+        )
+        (batch,) = both.take(order).combine_chunks().to_batches()
+        return batch
+
+    def _records(self, group: _Group) -> Any:
+        pa, records, count = self._pa, _Records(group), group.count
+        if len(records.raw) > np.iinfo(np.int32).max:
+            raise BadRequest("a record of 2 GiB does not fit the arrow format: ask for json")
+        ends = records.ends - END_BYTES
+        starts = ends - records.contents
+        meta = pa.nulls(count, self._schema.field("meta").type)
+        if records.has_meta.any():
+            which = np.flatnonzero(records.has_meta)
+            starts[which] -= META_BYTES
+            found = places.meta_starts(records.raw, starts[which], ends[which])
+            texts = arrow_texts.cut(pa, records.raw, found + META_BYTES, ends[which])
+            ends[which] = found
+            meta = arrow_texts.maps(pa, meta.type, texts, records.has_meta)
+        data = arrow_texts.cut(pa, records.raw, starts, ends).view(pa.string())
+        times = pa.array(records.times * 1000).view(self._schema.field("ts").type)
+        return pa.record_batch(
+            [
+                self._topic[:count], self._epoch[:count], pa.array(records.seqs), times,
+                self._texts(records.nodes, count), self._texts(records.tags, count), meta, data,
+                self._kind[:count], self._no_seq[:count], self._no_text[:count],
+            ],
+            schema=self._schema,
         )  # fmt: skip
-    return rows
 
+    def _texts(self, texts: list[str | None] | None, count: int) -> Any:
+        return self._no_text[:count] if texts is None else arrow_texts.column(self._pa, texts)
 
-def _meta(record: Record) -> list[tuple[str, str]] | None:
-    """Meta as a map of texts; a value that is none is its JSON."""
-    if record.meta is None:
-        return None
-    return [
-        (key, value if isinstance(value, str) else msgspec.json.encode(value).decode())
-        for key, value in record.meta.items()
-    ]
+    def _gaps(self, group: _Group) -> Any:
+        page, pa = self._page, self._pa
+        gaps = [gap for _, gap in group.gaps]
+        # What another epoch has lost is told in that epoch.
+        epochs = [page.asked_epoch if g.reason == "recreated" else page.epoch for g in gaps]
+        nothing = [None] * len(gaps)
+        columns: list[list[Any]] = [
+            [page.topic] * len(gaps), [*map(str, epochs)], [g.gap_from for g in gaps],
+            nothing, nothing, nothing, nothing, nothing,
+            ["gap"] * len(gaps), [g.gap_to for g in gaps], [g.reason for g in gaps],
+        ]  # fmt: skip
+        kinds = self._schema.types
+        arrays = [pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)]
+        return pa.record_batch(arrays, schema=self._schema)

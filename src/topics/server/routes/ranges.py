@@ -1,13 +1,15 @@
-"""POST …/range: all of a range of seqs, as JSON or Arrow. GET …/seq-at: the seq of a time."""
+"""POST …/range: all of a range of seqs, as JSON or Arrow, or counted. GET …/seq-at: of a time."""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import perf_counter
 
 import msgspec
 
-from topics.engine.reading.ranges import RangePage
+from topics.engine.reading.ranges import Asked, RangePage
+from topics.engine.state.tags import parse_match
 from topics.loose import Loose
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
@@ -19,7 +21,7 @@ from topics.server.http.errors import BadRequest
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes import arrow
-from topics.types import I64_MAX
+from topics.types import I64_MAX, Payload
 
 _RANGE = Loose(RangeBody)
 _ENCODER = msgspec.json.Encoder()
@@ -54,34 +56,32 @@ class RangeRoutes:
 
     def range(self, call: Call, name: str) -> Answer:
         body = decode(call, _RANGE)
-        epoch = parse_epoch(body.epoch)
         delivery, engine = self._services.delivery, self._services.engine
         if delivery.pressure.is_refusing:
             delivery.refuse("read", name)
-        is_arrow = body.format == "arrow"
-        if is_arrow and max(body.from_seq, body.to_seq or 0) >= I64_MAX:
+        if body.format == "arrow" and max(body.from_seq, body.to_seq or 0) >= I64_MAX:
             raise BadRequest("seqs of the arrow format are below 2^63 - 1")
-
-        def read() -> Answer:
-            page = engine.range_now(
-                name, from_seq=body.from_seq, to_seq=body.to_seq, epoch=epoch,
-                records_max=body.max_records, bytes_max=body.max_bytes,
-            )  # fmt: skip
-            return self._encode(call, page) if is_arrow else render(call, page)
-
-        return self._services.reading(call, read)
+        asked = Asked(
+            from_seq=body.from_seq, to_seq=body.to_seq, epoch=parse_epoch(body.epoch),
+            records_max=body.max_records, bytes_max=body.max_bytes,
+            match=None if body.match is None else parse_match(body.match),
+            keeps_records=body.format != "none",
+        )  # fmt: skip
+        answers = {"json": render, "none": counted, "arrow": self._encode}
+        answer = partial(answers[body.format], call)
+        return self._services.reading_slices(call, lambda: engine.range_steps(name, asked), answer)
 
     def _encode(self, call: Call, page: RangePage) -> Answer:
         """Arrow is made in a thread: it costs as much as parsing every record."""
 
-        def encoded(work: asyncio.Future[bytes]) -> None:
+        def encoded(work: asyncio.Future[tuple[Payload, ...]]) -> None:
             if work.cancelled():
                 return
             error = work.exception()
             if error is not None:
                 call.fail(error)
             else:
-                call.respond(Response(work.result(), 200, arrow.CONTENT_TYPE))
+                call.respond(Response(b"", 200, arrow.CONTENT_TYPE, pieces=work.result()))
 
         self._services.loop.run_in_executor(None, arrow.encode, page).add_done_callback(encoded)
         return PENDING
@@ -100,12 +100,23 @@ class RangeRoutes:
         )  # fmt: skip
 
 
-def render(call: Call, page: RangePage) -> Response:
+def counted(call: Call, page: RangePage) -> Answer:
+    """What a range comes to, without its records."""
+    return call.answer(
+        RangeAnswer(
+            topic=page.topic, count=page.count, bytes=page.content_bytes, gaps=page.gaps,
+            next_from_seq=page.next_from_seq, complete=page.complete, epoch=str(page.epoch),
+            performance=call.performance(),
+        )
+    )  # fmt: skip
+
+
+def render(call: Call, page: RangePage) -> Answer:
     return Response(
         _PAGE
         % (
             page.topic.encode(), page.records_json, _ENCODER.encode(page.gaps),
             page.next_from_seq, _FALSE_TRUE[page.complete], page.epoch,
-            (perf_counter() - call.began_s) * 1000, page.records_scanned,
+            (perf_counter() - call.began_s) * 1000, page.count,
         )
     )  # fmt: skip
