@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
+from typing import Literal
 
 from topics.engine.commit.core import Core
 from topics.engine.ops.catalog import queue_state
+from topics.engine.state.topic import Topic
 from topics.storage.wal import WalStats
 from topics.types import QueueState
+
+Measure = Literal["bytes", "count", "lag"]
 
 # Topics that are added up in one step.
 SLICE_TOPICS = 4000
@@ -68,6 +73,44 @@ def add_up(core: Core) -> Generator[None, None, Sums]:
                 sums.queues += 1
                 sums.in_flight += queue.in_flight
     return sums
+
+
+def lag_of(core: Core, topic: Topic) -> int:
+    """How far the slowest consumer of a topic is behind: jobs to claim, or seqs to a cursor."""
+    queue = queue_state(core, topic)
+    ready = 0 if queue is None else queue.ready
+    places = () if topic.cursors is None else topic.cursors.standing.values()
+    return max([ready, *(topic.head - topic.place(cursor) for cursor in places)])
+
+
+def largest(
+    core: Core, prefixes: Sequence[str], by: Measure, after: tuple[int, str] | None, limit: int
+) -> Generator[None, None, list[tuple[int, str]]]:
+    """Topics with what they measure, the largest first and then by name, a slice at each step.
+
+    `after` is where the page before has ended.
+    """
+    found: list[tuple[int, str]] = []
+    last = None if after is None else (-after[0], after[1])
+    topics = list(core.by_name.values())
+    begins = tuple(prefixes)
+    for start in range(0, len(topics), SLICE_TOPICS):
+        if start:
+            yield
+        for topic in topics[start : start + SLICE_TOPICS]:
+            if topic.dropped or not topic.name.startswith(begins):
+                continue
+            place = (-_measured(core, topic, by), topic.name)
+            if last is None or place > last:
+                found.append(place)
+        found = nsmallest(limit, found)
+    return [(-value, name) for value, name in found]
+
+
+def _measured(core: Core, topic: Topic, by: Measure) -> int:
+    if by == "lag":
+        return lag_of(core, topic)
+    return topic.live_bytes if by == "bytes" else topic.live_count
 
 
 def of_engine(core: Core, stats: WalStats) -> Gauges:

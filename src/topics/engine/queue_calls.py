@@ -9,7 +9,7 @@ from topics.engine.lifecycle import Lifecycle
 from topics.engine.ops import catalog
 from topics.engine.queues import claims, leases
 from topics.engine.queues.handle import QueueHandle
-from topics.engine.state.queue_values import Acked, Claimant, Claimed, Extended, Nacked
+from topics.engine.state.queue_values import Acked, Claimant, Claimed, Extended, Held, Nacked
 from topics.engine.state.topic import Topic
 from topics.errors import NotAQueue
 from topics.types import QueueState
@@ -146,6 +146,18 @@ class QueueCalls(Lifecycle):
     def queue_handle(self, name: str) -> QueueHandle:
         """The queue of this name, for whoever hands out its jobs. Raises as a claim would."""
         return QueueHandle(self.core, self._queue(name))
+
+    def held_jobs(self, name: str, *, after: int = 0, limit: int = 100) -> list[Held]:
+        """The jobs of a queue that are under lease now, after a seq and in their order."""
+        topic, core = self._queue(name), self.core
+        queue, now_ms, wall_ms = topic.queue, core.monotonic_ms(), core.clock.wall_ms()
+        assert queue is not None
+        queue.expire(now_ms)
+        return [
+            Held(seq, node, wall_ms + until - now_ms, queue.deliveries(seq))
+            for seq in queue.held_after(after, limit)
+            for node, _, until in (queue.leases[seq],)
+        ]
 
     def check_queue(self, name: str) -> None:
         """Raises as a claim would where there is no queue of this name."""

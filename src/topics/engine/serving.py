@@ -6,11 +6,11 @@ stand, tells what happens, and lets somebody else's threads read the cold store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from topics.engine import gauges
-from topics.engine.gauges import Gauges, Sums, TopicGauges
+from topics.engine.gauges import Gauges, Measure, Sums, TopicGauges
 from topics.engine.lifecycle import Lifecycle
 from topics.engine.reading import priority
 from topics.engine.reading.feeds import Feeds, Fetch
@@ -85,6 +85,13 @@ class Serving(Lifecycle):
         topic = self.core.by_name.get(name)
         return None if topic is None else topic.config
 
+    def lag_of(self, name: str, seq: int, epoch: int) -> int:
+        """How many seqs are after a reader's place; none where there is no topic."""
+        topic = self.core.by_name.get(name)
+        if topic is None:
+            return 0
+        return max(0, topic.head - seq) if topic.epoch == epoch else topic.head
+
     def epoch_of(self, name: str) -> int:
         """The epoch of a topic that is known to be there."""
         return self.core.by_name[name].epoch
@@ -131,6 +138,12 @@ class Serving(Lifecycle):
     def add_up(self) -> Generator[None, None, Sums]:
         """Adds up over all topics, a slice of them at each step, so that nobody waits for it."""
         return gauges.add_up(self.core)
+
+    def largest(
+        self, prefixes: Sequence[str], by: Measure, *, after: tuple[int, str] | None, limit: int
+    ) -> Generator[None, None, list[tuple[int, str]]]:
+        """Topics with what they measure, the largest first, a slice of them at each step."""
+        return gauges.largest(self.core, prefixes, by, after, limit)
 
     # -- the cold store ----------------------------------------------------------------------
 

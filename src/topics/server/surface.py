@@ -13,7 +13,9 @@ from topics.server.queues.lease_routes import QueueRoutes
 from topics.server.queues.work_routes import WorkRoutes
 from topics.server.routes.cursors import CursorRoutes
 from topics.server.routes.diff import ReadRoutes
+from topics.server.routes.index import IndexRoutes
 from topics.server.routes.listing import Listing
+from topics.server.routes.looking import LookingRoutes
 from topics.server.routes.metrics import MetricsRoute
 from topics.server.routes.openapi import Document
 from topics.server.routes.probes import Probes
@@ -33,12 +35,13 @@ class Part(Protocol):
 def routes_of(services: Services, desks: Desks) -> list[Route]:
     """The table of all routes. The document is of the table that it is itself in."""
     table: list[Route] = []
+    document = Document(services.config, table)
     parts: list[Part] = [
         TopicRoutes(services), Listing(services), WriteRoute(services), ReadRoutes(services),
         RangeRoutes(services), RecordRoutes(services), CursorRoutes(services),
         RouterRoutes(services), QueueRoutes(services, desks), WorkRoutes(services, desks),
-        WatchRoutes(services), WsRoutes(services), Probes(services), MetricsRoute(services),
-        Document(services.config, table),
+        WatchRoutes(services), WsRoutes(services), LookingRoutes(services), Probes(services),
+        MetricsRoute(services), document, IndexRoutes(document),
     ]  # fmt: skip
     table.extend(route for part in parts for route in part.routes())
     return table

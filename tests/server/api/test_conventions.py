@@ -25,6 +25,8 @@ SCOPES = {
     "DELETE /v0/routers/{router}": "delete", "POST /v0/topics/{topic}/delete": "delete",
     "DELETE /v0/topics/{topic}/cursors/{cursor}": "admin", "PUT /v0/topics/{topic}": "admin",
     "PUT /v0/routers/{router}": "admin", "PATCH /v0/topics/{topic}": "admin",
+    "GET /v0/connections": "admin", "GET /v0/topics/{topic}/leases": "read",
+    "GET /metrics": "read",
 }  # fmt: skip
 SCOPED = [target for target in TARGETS if target.route in SCOPES]
 ALL = ("read", "write", "delete", "admin")
@@ -54,7 +56,10 @@ def scoped(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_every_route_is_in_the_table_of_scopes() -> None:
-    open_to_all = ("/v0/health", "/v0/ready", "/healthz", "/readyz", "/v0/openapi.json")
+    open_to_all = (
+        "/v0/health", "/v0/ready", "/healthz", "/readyz", "/v0/openapi.json", "/", "/v0",
+        "/v0/docs",
+    )  # fmt: skip
     left = {target.route for target in TARGETS if target.path not in open_to_all}
     assert left - SCOPES.keys() == {"GET /v0/watch/{wid}"}
 
@@ -73,7 +78,8 @@ def test_a_route_opens_to_exactly_its_scopes(scoped: Served, target: Target) -> 
                 assert reply.detail == {"scopes": missing}
 
 
-ANSWERING = [t for t in TARGETS if "{wid}" not in t.path and t.path != "/v0/openapi.json"]
+PAGES = ("/v0/openapi.json", "/v0/docs")
+ANSWERING = [t for t in TARGETS if "{wid}" not in t.path and t.path not in PAGES]
 
 
 @pytest.mark.parametrize("target", ANSWERING, ids=lambda target: target.route)

@@ -91,7 +91,6 @@ def test_limits_are_clamped_not_refused(client: Client, topic: str) -> None:
         {"include_tags": 1},
         {"epoch": 1},
         {"epoch": "x"},
-        {"offset": 1},
         b"[]",
         b"{",
     ],

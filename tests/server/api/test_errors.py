@@ -9,9 +9,7 @@ import pytest
 from tests.support.servers import Client, Served, inside
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/v0", "/v0/", "/v0/topics/", "/v0/topics/a/b/c", "/v1/topics"]
-)
+@pytest.mark.parametrize("path", ["//", "/v0/", "/v0/topics/", "/v0/topics/a/b/c", "/v1/topics"])
 def test_an_unknown_path_is_not_found(client: Client, path: str) -> None:
     reply = client.get(path)
     assert (reply.status, reply.code) == (404, "not_found")

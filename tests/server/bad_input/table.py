@@ -91,7 +91,10 @@ TARGETS = (
            is_config=True),
     Target("GET", TOPIC, query={"touch": faults.FLAG_WORDS}),
     Target("DELETE", TOPIC, query={"if_empty": faults.FLAG_WORDS}, names={"topic": "absent"}),
-    Target("GET", "/v0/topics", query={**PAGING, "touch": faults.FLAG_WORDS}),
+    Target("GET", "/v0/topics", query={**PAGING, "touch": faults.FLAG_WORDS,
+                                       "sort": {"word": "size", "empty": "", "case": "Bytes"}}),
+    Target("GET", "/v0/connections", query=PAGING),
+    Target("GET", TOPIC + "/leases", query=PAGING, names=QUEUE),
     Target(
         "POST", TOPIC, {"records": [{"data": 1}], "config": {}}, {
             "records": RECORDS, "records.0.tag": TAG, "records.0.node": NODE,
@@ -168,7 +171,8 @@ TARGETS = (
         )
     ),
     *(Target("GET", path) for path in ("/v0/health", "/v0/ready", "/healthz", "/readyz")),
-    Target("GET", "/v0/metrics"),
+    *(Target("GET", path) for path in ("/", "/v0", "/v0/docs")),
+    *(Target("GET", path) for path in ("/v0/metrics", "/metrics")),
     Target("GET", "/v0/openapi.json"),
 )  # fmt: skip
 

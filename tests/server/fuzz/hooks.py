@@ -22,7 +22,7 @@ NAMES_MAX = 3
 # A topic that is there from the beginning, with so many records.
 KEPT, KEPT_RECORDS = "kept", 3
 KEPT_QUEUE = "kept-queue"
-QUEUE_CALLS = ("/claim", "/ack", "/nack", "/extend", "/work")
+QUEUE_CALLS = ("/claim", "/ack", "/nack", "/extend", "/work", "/leases")
 
 
 def texts(bytes_max: int) -> st.SearchStrategy[str]:

@@ -24,6 +24,8 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, count, repeat
 
+import numpy as np
+
 from topics.types import SEQ_BASE
 
 # Holder, number of the lease, first moment at which it has run out.
@@ -89,6 +91,17 @@ class Queue:
         """Whether a job is under this very lease, which has not run out."""
         lease = self.leases.get(seq)
         return lease is not None and lease[1] == number and seq not in self.free
+
+    def held_after(self, after: int, limit: int) -> list[int]:
+        """The jobs after a seq whose leases have not run out, the first `limit` of them."""
+        seqs = np.fromiter(self.leases, dtype=np.uint64, count=len(self.leases))
+        seqs = seqs[seqs > after]
+        # Those that have run out are few, and not always there.
+        wanted = min(limit + self.expired, len(seqs))
+        if wanted < len(seqs):
+            seqs = np.partition(seqs, wanted)[:wanted]
+        found = [seq for seq in np.sort(seqs).tolist() if seq not in self.free]
+        return found[:limit]
 
     # -- time --------------------------------------------------------------------------------
 

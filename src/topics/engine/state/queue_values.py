@@ -51,6 +51,15 @@ class Claimed(msgspec.Struct, frozen=True):
         ]
 
 
+class Held(msgspec.Struct, frozen=True):
+    """A job under lease: by whom, until when, and how often it was delivered."""
+
+    seq: int
+    node: str
+    expires_ts: int
+    deliveries: int
+
+
 class Acked(msgspec.Struct, frozen=True):
     acked: int
     skipped: list[int]

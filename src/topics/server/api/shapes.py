@@ -184,6 +184,7 @@ class TopicSummary(msgspec.Struct, kw_only=True):
     bytes: int
     durable: bool
     effective_priority: int
+    lag: int | UnsetType = UNSET
 
 
 class TopicPage(msgspec.Struct, kw_only=True):

@@ -8,6 +8,7 @@ read and dropped, since a reset could take our last answer from it.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from topics.server.http.limits import HttpLimits
 
@@ -37,6 +38,20 @@ class Ending(asyncio.Protocol):
     def buffered_bytes(self) -> int:
         """Bytes written that the kernel has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def peername(self) -> Any:
+        """The address of the client, as the system has it."""
+        return None if self._transport is None else self._transport.get_extra_info("peername")
+
+    @property
+    def peer(self) -> str:
+        """The address of the client, in words; empty when it is not known."""
+        found = self.peername
+        if not isinstance(found, tuple):
+            return str(found or "")
+        host, port = found[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def abort(self) -> None:
         """Drops the connection and what it still had to send."""

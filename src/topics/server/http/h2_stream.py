@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import h2.errors
 from httptools import HttpRequestParser
@@ -58,6 +58,9 @@ class Multiplexed(Protocol):
     held_bytes: int
 
     @property
+    def peername(self) -> Any: ...
+
+    @property
     def server(self) -> Http1Hub: ...
 
     def window(self, number: int) -> int:
@@ -104,6 +107,9 @@ class StreamTransport(asyncio.Transport):
         self._is_paused = False
         self._is_ended = False
         self._is_lost = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._connection.peername if name == "peername" else default
 
     # -- for the connection ------------------------------------------------------------------
 

@@ -110,6 +110,11 @@ class Line(Protocol):
         """Whether nobody is there any more to answer to."""
         ...
 
+    @property
+    def peer(self) -> str:
+        """The address of the client, in words."""
+        ...
+
     def deliver(self, request: Request, response: Response) -> None:
         """The answer of a pending request."""
         ...

@@ -20,6 +20,7 @@ from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
 from topics.server.http.errors import LOG, Unauthorized
 from topics.server.http.event_stream import EventStream, chunk_of
 from topics.server.loop.services import Services
+from topics.server.loop.visitors import Kind, Sight, lag_of
 
 WID_BYTES = 16
 
@@ -108,13 +109,20 @@ class Sessions:
 class SessionStream:
     """One open stream of a session."""
 
-    __slots__ = ("_advised_s", "_clock", "_delivery", "_session", "_sessions", "_stream", "sent_s")
+    __slots__ = (
+        "_advised_s", "_delivery", "_services", "_session", "_sessions", "_since_ts", "_stream",
+        "_visit", "sent_s",
+    )  # fmt: skip
+
+    kind: Kind = "stream"
 
     def __init__(
         self, sessions: Sessions, services: Services, session: Session, stream: EventStream
     ) -> None:
         self._sessions = sessions
-        self._clock = services.clock
+        self._services = services
+        self._since_ts = services.clock.wall_ms()
+        self._visit = 0
         self._delivery = services.delivery
         self._session = session
         self._stream = stream
@@ -127,8 +135,8 @@ class SessionStream:
         stream.on_writable = self._writable
         stream.on_drain = self._drain
         # The first heartbeat shows a reader, and every proxy on the way, that the stream is open.
-        wall_ms = self._clock.wall_ms()
-        stream.send(sse_frames.RETRY + sse_frames.heartbeat(wall_ms))
+        stream.send(sse_frames.RETRY + sse_frames.heartbeat(self._since_ts))
+        self._visit = self._services.visitors.enter(self)
         delivery.keep_alive(self)
         delivery.feeds.attach(self._session.subscription, self)
 
@@ -183,6 +191,15 @@ class SessionStream:
         if is_final:
             self._stream.close()
 
+    # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+
+    def sight(self) -> Sight:
+        cursors, stream = self._session.subscription.cursors, self._stream
+        return Sight(
+            [cursor.name for cursor in cursors], self._session.key, stream.peer, self._since_ts,
+            lag_of(self._services.engine, cursors), stream.buffered_bytes,
+        )  # fmt: skip
+
     # -- topics.server.loop.delivery.Outlet ------------------------------------------------------
 
     @property
@@ -229,6 +246,7 @@ class SessionStream:
 
     def _closed(self) -> None:
         delivery, session = self._delivery, self._session
+        self._services.visitors.leave(self._visit)
         delivery.forget(self)
         if session.subscription.sink is self:
             delivery.feeds.detach(session.subscription)

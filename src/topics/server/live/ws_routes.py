@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
-from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import decode_write
 from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError
 from topics.server.api.auth import READ, WRITE, Key
@@ -42,7 +41,9 @@ from topics.server.live.ws_commands import (
     publish_of,
     write_body,
 )
+from topics.server.live.ws_publishing import ACKS, Published
 from topics.server.loop.services import Services
+from topics.server.loop.visitors import Kind, Sight, lag_of
 from topics.types import Appended, check_name
 
 # Publishes of one connection that wait for the log.
@@ -87,9 +88,11 @@ class Connection:
     """One WebSocket: its subscriptions, one for each topic, and its publishes on their way."""
 
     __slots__ = (
-        "_advised_s", "_delivery", "_ignored", "_key", "_pending", "_services", "_socket",
-        "_topics", "sent_s",
+        "_advised_s", "_delivery", "_ignored", "_key", "_pending", "_services", "_since_ts",
+        "_socket", "_topics", "_visit", "sent_s",
     )  # fmt: skip
+
+    kind: Kind = "websocket"
 
     # The protocol's own pings keep the connection alive.
     heartbeat_s = 3600.0
@@ -104,10 +107,12 @@ class Connection:
         self._ignored: tuple[str, ...] = ()
         self._advised_s = 0.0
         self.sent_s = self._delivery.now_s
+        self._since_ts = services.clock.wall_ms()
         self._socket = WebSocket(call, self._received)
         self._socket.on_close = self._closed
         self._socket.on_writable = self._writable
         self._socket.on_drain = self._drain
+        self._visit = services.visitors.enter(self)
 
     # -- commands ----------------------------------------------------------------------------
 
@@ -330,46 +335,16 @@ class Connection:
         )
         self._socket.close(GOING_AWAY, "shutting down")
 
+    def sight(self) -> Sight:
+        cursors = [one for subscription in self._topics.values() for one in subscription.cursors]
+        return Sight(
+            list(self._topics), self._key, self._socket.peer, self._since_ts,
+            lag_of(self._services.engine, cursors), self._socket.buffered_bytes,
+        )  # fmt: skip
+
     def _closed(self) -> None:
+        self._services.visitors.leave(self._visit)
         self._delivery.forget(self)
         for name in list(self._topics):
             self._leave(name)
         self._delivery.leave(self._key)
-
-
-class Published:
-    """A publish on its way."""
-
-    __slots__ = ("began_s", "connection", "ignored", "request_id", "returns_seqs")
-
-    def __init__(
-        self,
-        connection: Connection,
-        request_id: RequestId,
-        returns_seqs: bool,
-        began_s: float,
-        ignored: tuple[str, ...],
-    ) -> None:
-        self.connection = connection
-        self.request_id = request_id
-        self.returns_seqs = returns_seqs
-        self.began_s = began_s
-        self.ignored = ignored
-
-    def fail(self, error: TopicsError) -> None:
-        self.connection.refuse(self, error)
-
-
-class Acks:
-    """Tells the owners of publishes, of whatever connection."""
-
-    def together(self, topic: Topic, first: int, ts: int, owners: list[Published]) -> None:
-        for seq, owner in enumerate(owners, first):
-            self.alone(owner, Appended(topic.name, topic.epoch, seq, seq, seq, 1, ts, False, False))
-
-    def alone(self, owner: Published, done: Appended) -> None:
-        owner.connection.ack(owner, done)
-
-
-# One for all, so that publishes of several connections share frames.
-ACKS = Acks()

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar
 
 from topics.clock import Clock, SystemClock
@@ -28,6 +29,7 @@ from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
 from topics.server.loop.longpoll import Waiters
 from topics.server.loop.parking import Parking
+from topics.server.loop.visitors import Visitors
 from topics.server.loop.writes import Writes
 
 LOG = logging.getLogger("topics.server")
@@ -51,6 +53,7 @@ class Services:
         self.delivery = Delivery(self.driver, self.clock, config.options)
         self.parking = Parking(self.driver, self.delivery, self.go_on)
         self.writes = Writes(self.driver, self.delivery)
+        self.visitors = Visitors()
         # Told of a topic that records were deleted from.
         self.on_deleted: list[Callable[[str], None]] = []
         # How many watch sessions there are: whoever keeps them says so.
@@ -164,9 +167,10 @@ class Services:
         steps: Steps[T] | None = None,
     ) -> Answer:
         steps = begin() if steps is None else steps
-        stop_s = self.loop.time() + READ_SLICE_S
+        # The loop's own time stands still within a turn.
+        stop_s = monotonic() + READ_SLICE_S
         try:
-            while self.loop.time() < stop_s:
+            while monotonic() < stop_s:
                 next(steps)
         except StopIteration as done:
             return answer(done.value)

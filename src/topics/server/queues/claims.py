@@ -9,6 +9,7 @@ from topics.engine.queues.handle import QueueHandle
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
 from topics.errors import TopicNotFound
 from topics.server.api.call import Call
+from topics.server.loop.visitors import Kind, Sight
 from topics.server.queues.desk import Desk
 from topics.server.queues.desks import Desks
 
@@ -46,9 +47,11 @@ class Claim:
     """
 
     __slots__ = (
-        "_call", "_desk", "_desks", "_is_done", "_is_over", "_queue", "_timer", "_wait_ms",
-        "asked", "name",
+        "_call", "_desk", "_desks", "_is_done", "_is_over", "_queue", "_timer", "_visit",
+        "_wait_ms", "asked", "name",
     )  # fmt: skip
+
+    kind: Kind = "long_poll"
 
     def __init__(self, desks: Desks, call: Call, name: str, asked: Claimant, wait_ms: int) -> None:
         self.name = name
@@ -63,6 +66,7 @@ class Claim:
         self._queue: QueueHandle | None = None
         self._desk: Desk | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._visit = 0
 
     def hold(self) -> QueueHandle:
         """The answer comes later: from here on its client may go, and its time may end."""
@@ -80,7 +84,17 @@ class Claim:
         """Joins the line of its queue. Raises what a claim does where there is no such queue."""
         self._desk = desk = self._desks.of(self.hold())
         desk.enter(self)
+        if not self._visit:
+            self._visit = self._desks.services.visitors.enter(self)
         return desk
+
+    # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+
+    def sight(self) -> Sight:
+        call, services = self._call, self._desks.services
+        since_ts = services.clock.wall_ms() - int(call.elapsed_ms())
+        ready = 0 if self._queue is None else self._queue.ready
+        return Sight([self.name], call.key, call.connection.peer, since_ts, ready, 0)
 
     # -- topics.server.queues.passes.Member ------------------------------------------------------
 
@@ -130,6 +144,8 @@ class Claim:
     def _forget(self) -> None:
         """Nothing more is waited for."""
         self._is_done = True
+        if self._visit:
+            self._desks.services.visitors.leave(self._visit)
         if self._queue is not None:
             if self._timer is not None:
                 self._timer.cancel()

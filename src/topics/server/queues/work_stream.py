@@ -15,6 +15,7 @@ from topics.server.api import sse_frames
 from topics.server.api.auth import Key
 from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
 from topics.server.http.event_stream import EventStream
+from topics.server.loop.visitors import Kind, Sight
 from topics.server.queues.claims import leases_of
 from topics.server.queues.desks import Desks
 from topics.types import TopicConfig
@@ -27,8 +28,11 @@ _JOB = b'id: %d\nevent: job\ndata: {"topic":"%b",%b\n\n'
 class WorkStream:
     __slots__ = (
         "_advised_s", "_delivery", "_desk", "_desks", "_held", "_key", "_lease_ms",
-        "_max", "_name", "_node", "_services", "_stream", "heartbeat_s", "sent_s",
+        "_max", "_name", "_node", "_services", "_since_ts", "_stream", "_visit", "heartbeat_s",
+        "sent_s",
     )  # fmt: skip
+
+    kind: Kind = "work"
 
     def __init__(
         self,
@@ -51,6 +55,8 @@ class WorkStream:
         # Jobs delivered here, with the number of their lease.
         self._held: dict[int, int] = {}
         self._advised_s = 0.0
+        self._since_ts = self._services.clock.wall_ms()
+        self._visit = 0
         self.heartbeat_s = HEARTBEAT_S
         self.sent_s = self._delivery.now_s
 
@@ -59,7 +65,8 @@ class WorkStream:
         stream.on_close = self._closed
         stream.on_writable = self._writable
         stream.on_drain = self._drain
-        stream.send(sse_frames.RETRY + sse_frames.heartbeat(self._services.clock.wall_ms()))
+        stream.send(sse_frames.RETRY + sse_frames.heartbeat(self._since_ts))
+        self._visit = self._services.visitors.enter(self)
         delivery.keep_alive(self)
         self._desk.streams.add(self)
         self._desk.enter(self)
@@ -140,6 +147,15 @@ class WorkStream:
             topics = [self._desk.queue.name]
             self._stream.send(sse_frames.error_event(code, text, topics=topics, **more))
 
+    # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+
+    def sight(self) -> Sight:
+        queue, stream = self._desk.queue, self._stream
+        return Sight(
+            [queue.name], self._key, stream.peer, self._since_ts, queue.ready,
+            stream.buffered_bytes,
+        )  # fmt: skip
+
     # -- topics.server.loop.delivery.Outlet ------------------------------------------------------
 
     @property
@@ -179,6 +195,7 @@ class WorkStream:
 
     def _closed(self) -> None:
         desk = self._desk
+        self._services.visitors.leave(self._visit)
         self._delivery.forget(self)
         self._delivery.leave(self._key)
         leases = [(seq, lease_id(number)) for seq, number in self._held.items()]

@@ -22,6 +22,7 @@ from topics.server.api.route import STORED, Route
 from topics.server.api.shapes import DiffBody, DiffPage
 from topics.server.http.message import COPY_BYTES_MAX, PENDING, Answer, Response
 from topics.server.loop.services import Services
+from topics.server.loop.visitors import Kind, Sight
 from topics.types import Page
 
 WAIT_MS_MAX = 30_000
@@ -109,11 +110,12 @@ class Reading:
 
     __slots__ = (
         "_body", "_call", "_epoch", "_from_seq", "_is_over", "_name", "_services", "_stop_s",
-        "_timer",
+        "_timer", "_visit",
     )  # fmt: skip
 
     # A call of its own.
     calls = 1
+    kind: Kind = "long_poll"
 
     def __init__(
         self, services: Services, call: Call, name: str, body: DiffBody, epoch: int | None
@@ -129,6 +131,7 @@ class Reading:
         self._stop_s = services.loop.time() + min(body.wait_ms, WAIT_MS_MAX) / 1000
         # Runs only while it waits for records.
         self._timer: asyncio.TimerHandle | None = None
+        self._visit = 0
 
     def look(self) -> Answer:
         """Reads from where it stands, and answers or waits. Raises ColdMiss."""
@@ -150,6 +153,7 @@ class Reading:
         # From here on another instance of the topic is news.
         self._epoch = page.epoch
         services.waiters.add(self._name, self)
+        self._visit = services.visitors.enter(self)
         self._timer = services.loop.call_at(self._stop_s, self.end)
         self._call.on_abandoned = self._leave
         return PENDING
@@ -170,9 +174,18 @@ class Reading:
         self._is_over = True
         self.wake()
 
+    # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+
+    def sight(self) -> Sight:
+        call, engine = self._call, self._services.engine
+        lag = engine.lag_of(self._name, self._from_seq, self._epoch or 0)
+        since_ts = self._services.clock.wall_ms() - int(call.elapsed_ms())
+        return Sight([self._name], call.key, call.connection.peer, since_ts, lag, 0)
+
     def _leave(self) -> None:
         """Waits no longer."""
         self._services.waiters.discard(self._name, self)
+        self._services.visitors.leave(self._visit)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -6,7 +6,8 @@ scrape does not hold up requests; the block for each topic is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, get_args
 
@@ -26,7 +27,7 @@ from topics.server.api.gauges import (
     one,
 )
 from topics.server.api.route import Route
-from topics.server.http.message import PENDING, Answer, Response
+from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes.listing import visible_prefixes
 from topics.storage.wal import SYNC_EDGES_US, WalStats
@@ -54,30 +55,18 @@ class MetricsRoute:
     def routes(self) -> list[Route]:
         return [
             Route(
-                method="GET", path="/v0/metrics", handler=self.metrics, scopes=READ,
+                method="GET", path=path, handler=self.metrics, scopes=READ,
                 waits_for_recovery=False, answers={200: dict[str, Any]},
                 summary="Prometheus text, or JSON with Accept: application/json.",
             )
+            for path in ("/v0/metrics", "/metrics")
         ]  # fmt: skip
 
     def metrics(self, call: Call) -> Answer:
         if not self._services.driver.is_ready:
             return self._answer(call, Sums())
-        steps = self._services.engine.add_up()
-        try:
-            next(steps)
-        except StopIteration as added:
-            return self._answer(call, added.value)
-        self._services.loop.call_soon(self._go_on, call, steps)
-        return PENDING
-
-    def _go_on(self, call: Call, steps: Generator[None, None, Sums]) -> None:
-        try:
-            next(steps)
-        except StopIteration as added:
-            call.respond(self._answer(call, added.value))
-        else:
-            self._services.loop.call_soon(self._go_on, call, steps)
+        begin = self._services.engine.add_up
+        return self._services.reading_slices(call, begin, partial(self._answer, call))
 
     def _answer(self, call: Call, sums: Sums) -> Response:
         services = self._services

@@ -37,14 +37,17 @@ class Document:
             )
         ]  # fmt: skip
 
+    def content(self) -> dict[str, Any]:
+        """The document of this server."""
+        return describe(
+            self._table,
+            has_keys=bool(self._config.keys),
+            has_probe_auth=self._config.options.probe_auth,
+        )
+
     def document(self, _call: Call) -> Answer:
         if not self._text:
-            document = describe(
-                self._table,
-                has_keys=bool(self._config.keys),
-                has_probe_auth=self._config.options.probe_auth,
-            )
-            self._text = msgspec.json.encode(document)
+            self._text = msgspec.json.encode(self.content())
         return Response(self._text)
 
 
@@ -147,7 +150,7 @@ def _successes(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status, kind in route.answers.items():
         content: dict[str, Any] = {JSON: {"schema": schemas[id(kind)]}}
-        if route.path == "/v0/metrics":
+        if route.path in ("/v0/metrics", "/metrics"):
             content[CONTENT_TYPE.partition(";")[0]] = {"schema": {"type": "string"}}
         answers[str(status)] = {
             "description": "Created." if status == 201 else "Done.",
