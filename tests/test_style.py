@@ -31,6 +31,7 @@ MAY_REACH_THE_MACHINE = (
     "topics/storage/fs.py",
     "topics/clock.py",
     "topics/cli/",
+    "topics/client/",
     "topics/server/",
     "topics/spark/",
     "topics/testing/",

@@ -1,7 +1,8 @@
 """topics: a persistent event log whose every loss is explicit.
 
-`Engine` is the log inside this process; the errors are those it raises. Names are loaded when
-they are first used, so that `import topics` costs next to nothing.
+`Client` and `AsyncClient` speak to a server; `Engine` is the log inside this process. All raise the
+same errors. Names are loaded when they are first used, so that `import topics` costs next to
+nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from topics.client.async_client import AsyncClient
+    from topics.client.client import Client
+    from topics.client.retries import RetryPolicy
     from topics.engine.engine import Engine
     from topics.errors import (
         BatchTooLarge,
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
         CursorRegressed,
         DirectoryLocked,
         DiskFull,
+        Forbidden,
         FormatMismatch,
         Incompatible,
         InvalidRequest,
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
         PayloadTooLarge,
         Poisoned,
         RecordTooLarge,
+        Refused,
         RouterCycle,
         RouterNotFound,
         StorageError,
@@ -42,11 +48,15 @@ if TYPE_CHECKING:
         TopicFull,
         TopicNotFound,
         TopicsError,
+        Unauthorized,
+        Unreachable,
         Unreadable,
     )
 
 __all__ = [
+    "AsyncClient",
     "BatchTooLarge",
+    "Client",
     "Closed",
     "Conflicting",
     "CorruptData",
@@ -55,6 +65,7 @@ __all__ = [
     "DirectoryLocked",
     "DiskFull",
     "Engine",
+    "Forbidden",
     "FormatMismatch",
     "Incompatible",
     "InvalidRequest",
@@ -67,6 +78,8 @@ __all__ = [
     "PayloadTooLarge",
     "Poisoned",
     "RecordTooLarge",
+    "Refused",
+    "RetryPolicy",
     "RouterCycle",
     "RouterNotFound",
     "StorageError",
@@ -75,16 +88,26 @@ __all__ = [
     "TopicFull",
     "TopicNotFound",
     "TopicsError",
+    "Unauthorized",
+    "Unreachable",
     "Unreadable",
     "__version__",
 ]
 
 
+# Where a name is that is not an error.
+_HOMES = {
+    "AsyncClient": "topics.client.async_client",
+    "Client": "topics.client.client",
+    "Engine": "topics.engine.engine",
+    "RetryPolicy": "topics.client.retries",
+}
+
+
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "topics.engine.engine" if name == "Engine" else "topics.errors"
-    value: object = getattr(import_module(home), name)
+    value: object = getattr(import_module(_HOMES.get(name, "topics.errors")), name)
     globals()[name] = value
     return value
 

@@ -5,6 +5,8 @@
     │   ├── BatchTooLarge       400 batch_too_large
     │   ├── RecordTooLarge      400 record_too_large
     │   └── PayloadTooLarge     413 payload_too_large
+    ├── Unauthorized            401 unauthorized
+    ├── Forbidden               403 forbidden
     ├── NotFound                404
     │   ├── TopicNotFound       404 topic_not_found
     │   └── RouterNotFound      404 router_not_found
@@ -20,6 +22,8 @@
     ├── NotReady                503 not_ready
     ├── Closed                  503 shutting_down
     ├── OutcomeUnknown          503 outcome_unknown
+    ├── Unreachable             503 unreachable: the server or the store does not answer
+    ├── Refused                 an answer with a code that is not in this tree
     ├── DiskFull                507 disk_full
     │   └── Overloaded          503 overloaded
     └── StorageError            500 internal
@@ -35,14 +39,14 @@ The message says what happened, what is still true and what to try; `detail` is 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 
 class TopicsError(Exception):
     """Base of every error this package raises on purpose."""
 
-    code: ClassVar[str] = "internal"
-    status: ClassVar[int] = 500
+    code: str = "internal"
+    status: int = 500
 
     def __init__(self, message: str, **detail: Any) -> None:
         super().__init__(message)
@@ -66,6 +70,16 @@ class RecordTooLarge(InvalidRequest):
 class PayloadTooLarge(InvalidRequest):
     code = "payload_too_large"
     status = 413
+
+
+class Unauthorized(TopicsError):
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(TopicsError):
+    code = "forbidden"
+    status = 403
 
 
 class NotFound(TopicsError):
@@ -135,6 +149,22 @@ class OutcomeUnknown(TopicsError):
 
     code = "outcome_unknown"
     status = 503
+
+
+class Unreachable(TopicsError):
+    """The server or the store can not be reached; nothing is known about what it holds."""
+
+    code = "unreachable"
+    status = 503
+
+
+class Refused(TopicsError):
+    """The server refused with a code that this version does not know; code and status are its."""
+
+    def __init__(self, message: str, code: str, status: int, **detail: Any) -> None:
+        super().__init__(message, **detail)
+        self.code = code
+        self.status = status
 
 
 class DiskFull(TopicsError):

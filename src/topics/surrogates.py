@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
-import numpy as np
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
@@ -51,5 +50,8 @@ def decode_around(
 
 
 def _address(view: bytes | msgspec.Raw) -> int:
-    # A raw value is a view into the text it was decoded from.
+    # A raw value is a view into the text it was decoded from. Loaded only now: it takes longer than
+    # all else that a client imports, and nearly none meets a surrogate.
+    import numpy as np
+
     return int(np.frombuffer(view, dtype=np.uint8).ctypes.data)

@@ -9,7 +9,7 @@ import pytest
 
 import topics
 from topics.cli import exits, main
-from topics.errors import TopicNotFound
+from topics.errors import TopicNotFound, Unreachable
 
 
 def run(*arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -55,7 +55,7 @@ def test_python_without_assertions_is_refused() -> None:
     ("error", "code", "message"),
     [
         (TopicNotFound("no topic\n'a'; see `topics list`"), 1, "no topic 'a'; see `topics list`"),
-        (exits.Unreachable("no answer from the server"), 3, "no answer from the server"),
+        (Unreachable("no answer from the server"), 3, "no answer from the server"),
         (ConnectionRefusedError(111, "Connection refused"), 3, "Connection refused"),
         (TimeoutError(), 3, "TimeoutError"),
         (PermissionError(13, "Permission denied", "data"), 1, "Permission denied"),

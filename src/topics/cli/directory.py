@@ -16,9 +16,8 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 from topics import settings
-from topics.cli import exits
 from topics.engine.offline.findings import Report
-from topics.errors import DirectoryLocked, FormatMismatch, StorageError
+from topics.errors import DirectoryLocked, FormatMismatch, StorageError, Unreachable
 from topics.settings import Settings
 from topics.storage.fs import Fs, Misplaced, OsFs, join, shown
 from topics.storage.readonly import ReadOnlyFs
@@ -41,14 +40,14 @@ def reaching(path: str, *, as_json: bool) -> Iterator[None]:
     """A directory that can not be read or is in use ends the command with exit code 3."""
     try:
         if not os.path.isdir(path):
-            raise exits.Unreachable(f"{path} is not a directory")
+            raise Unreachable(f"{path} is not a directory")
         yield
     except (
         DirectoryLocked,
         FormatMismatch,
         PermissionError,
         Misplaced,
-        exits.Unreachable,
+        Unreachable,
     ) as error:
         message = str(error)
         if as_json:
@@ -56,7 +55,7 @@ def reaching(path: str, *, as_json: bool) -> Iterator[None]:
             found = Report()
             found.problem(shown(path), problem, shown(message))
             write_json(found)
-        raise exits.Unreachable(message) from None
+        raise Unreachable(message) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def looking(path: str, cold_dir: str, *, as_json: bool, is_shared: bool = True) 
 def require_format(path: str) -> None:
     """Refuses to turn a mistyped path into a new data directory."""
     if not os.path.isfile(os.path.join(path, "FORMAT")):
-        raise exits.Unreachable(f"{path} is not a topics directory: it has no FORMAT file")
+        raise Unreachable(f"{path} is not a topics directory: it has no FORMAT file")
 
 
 def settings_for(cold_dir: str) -> Settings:
@@ -98,11 +97,11 @@ def store_of(cold_dir: str, fs: Fs) -> Store | None:
     if not cold_dir:
         return None
     if "://" not in cold_dir and not os.path.isdir(cold_dir):
-        raise exits.Unreachable(f"the cold store {cold_dir} is not a directory")
+        raise Unreachable(f"the cold store {cold_dir} is not a directory")
     try:
         return open_store(cold_dir, fs)
     except StorageError as error:
-        raise exits.Unreachable(error.message) from None
+        raise Unreachable(error.message) from None
 
 
 def write_json(value: Any) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from topics import __version__
 from topics.cli import check, exits, repair, scrub, serve, version
-from topics.errors import TopicsError
+from topics.errors import TopicsError, Unreachable
 from topics.storage.fs import shown
 
 COMMANDS = (serve, check, repair, scrub, version)
@@ -60,7 +60,7 @@ def main() -> None:
         _fail("python -O removes the checks that keep data safe; run without it", exits.NOT_SO)
     try:
         app(prog_name="topics")
-    except exits.Unreachable as error:
+    except Unreachable as error:
         _fail(error.message, exits.UNREACHABLE)
     except TopicsError as error:
         _fail(error.message, exits.NOT_SO)

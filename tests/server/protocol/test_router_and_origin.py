@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from topics.errors import NotFound
+from topics.errors import Forbidden, NotFound
 from topics.server.api.dispatch import CACHED_PATHS_MAX, Router
 from topics.server.api.origin import OriginRule
-from topics.server.http.errors import BadRequest, Forbidden, MethodNotAllowed
+from topics.server.http.errors import BadRequest, MethodNotAllowed
 from topics.server.http.http1 import HttpProtocol
 from topics.server.http.message import Answer, Head, Request, Response
 

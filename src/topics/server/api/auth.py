@@ -16,8 +16,7 @@ import hmac
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote_to_bytes
 
-from topics.errors import InvalidRequest, Throttled
-from topics.server.http.errors import Forbidden, Unauthorized
+from topics.errors import Forbidden, InvalidRequest, Throttled, Unauthorized
 from topics.server.http.message import Request
 from topics.types import ConfigInput, ConfigPatch
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from topics.server.http.errors import Forbidden
+from topics.errors import Forbidden
 from topics.server.http.message import Request, Response
 
 HOSTS_SEEN_MAX = 256

@@ -3,8 +3,6 @@
     TopicsError
     └── HttpError               what a request can do wrong before it reaches the engine
         ├── BadRequest          400 invalid_request
-        ├── Unauthorized        401 unauthorized
-        ├── Forbidden           403 forbidden
         ├── MethodNotAllowed    405 method_not_allowed
         ├── NotAcceptable       406 not_acceptable
         ├── RequestTimeout      408 request_timeout
@@ -43,16 +41,6 @@ class HttpError(TopicsError):
 
 class BadRequest(HttpError):
     pass
-
-
-class Unauthorized(HttpError):
-    code = "unauthorized"
-    status = 401
-
-
-class Forbidden(HttpError):
-    code = "forbidden"
-    status = 403
 
 
 class MethodNotAllowed(HttpError):

@@ -13,11 +13,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
-from topics.errors import NotFound, Throttled, TopicsError
+from topics.errors import NotFound, Throttled, TopicsError, Unauthorized
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
 from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
-from topics.server.http.errors import LOG, Unauthorized
+from topics.server.http.errors import LOG
 from topics.server.http.event_stream import EventStream, chunk_of
 from topics.server.loop.services import Services
 from topics.server.loop.visitors import Kind, Sight, lag_of

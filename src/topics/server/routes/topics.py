@@ -7,13 +7,13 @@ from msgspec import UNSET
 from topics.engine.ops.catalog import Put
 from topics.engine.reading import priority
 from topics.engine.serving import LogTimes
+from topics.errors import Forbidden
 from topics.loose import Loose
 from topics.server.api.auth import ADMIN, DELETE, READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode
 from topics.server.api.route import Parameter, Route
 from topics.server.api.shapes import TopicDeleted, TopicPut, TopicStateBody
-from topics.server.http.errors import Forbidden
 from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes.cursors import entry_of

@@ -1,0 +1,119 @@
+"""`AsyncClient`: the client for asyncio; the same names as `Client`, each of them awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Self, TypeVar
+
+from topics.client import log_calls, queue_calls, reader_calls
+from topics.client.methods import awaited
+from topics.client.options import options_of
+from topics.client.request import Request, error_of
+from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
+from topics.client.transport import AsyncTransport
+from topics.client.values import RouterSummary, TopicSummary
+from topics.errors import TopicsError
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A server's topics, for one event loop; close it, or use it in an `async with`.
+
+    All that `Client` says holds here too.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        ca_file: str | None = None,
+        retries: RetryPolicy = DEFAULT_RETRIES,
+    ) -> None:
+        self.options = options_of(url, token, timeout_s=timeout_s, ca_file=ca_file, retries=retries)
+        self._transport = AsyncTransport(self.options)
+
+    async def send(self, request: Request[T]) -> T:
+        """Sends what a call describes, again where that is safe, and returns its answer."""
+        attempts: Attempts | None = None
+        while True:
+            try:
+                reply = await self._transport.exchange(request)
+                if reply.status < 400:
+                    return request.read(reply.body)
+                error = error_of(reply)
+            except TopicsError as lost:
+                error = lost
+            attempts = attempts or Attempts(request, self.options.retries)
+            await asyncio.sleep(attempts.pause_s_after(error))
+
+    create_topic = awaited(log_calls.create_topic)
+    change_topic = awaited(log_calls.change_topic)
+    topic = awaited(log_calls.topic)
+    topics = awaited(log_calls.topics)
+    delete_topic = awaited(log_calls.delete_topic)
+    append = awaited(log_calls.append)
+    append_json = awaited(log_calls.append_json)
+    delete = awaited(log_calls.delete)
+    explain = awaited(log_calls.explain)
+
+    diff = awaited(reader_calls.diff)
+    range = awaited(reader_calls.range)
+    range_arrow = awaited(reader_calls.range_arrow)
+    seq_at = awaited(reader_calls.seq_at)
+    set_cursor = awaited(reader_calls.set_cursor)
+    cursor = awaited(reader_calls.cursor)
+    cursors = awaited(reader_calls.cursors)
+    delete_cursor = awaited(reader_calls.delete_cursor)
+    watch = awaited(reader_calls.watch)
+
+    claim = awaited(queue_calls.claim)
+    ack = awaited(queue_calls.ack)
+    nack = awaited(queue_calls.nack)
+    extend = awaited(queue_calls.extend)
+
+    create_router = awaited(log_calls.create_router)
+    router = awaited(log_calls.router)
+    routers = awaited(log_calls.routers)
+    delete_router = awaited(log_calls.delete_router)
+
+    health = awaited(log_calls.health)
+    ready = awaited(log_calls.ready)
+    metrics = awaited(log_calls.metrics)
+    metrics_text = awaited(log_calls.metrics_text)
+    openapi = awaited(log_calls.openapi)
+
+    async def all_topics(self, *, prefix: str = "") -> AsyncIterator[TopicSummary]:
+        """Every topic, page after page."""
+        cursor: str | None = None
+        while True:
+            page = await self.topics(prefix=prefix, cursor=cursor)
+            for one in page.topics:
+                yield one
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def all_routers(self, *, prefix: str = "") -> AsyncIterator[RouterSummary]:
+        """Every router, page after page."""
+        cursor: str | None = None
+        while True:
+            page = await self.routers(prefix=prefix, cursor=cursor)
+            for one in page.routers:
+                yield one
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def close(self) -> None:
+        """Closes the connections. Calls that still wait fail as Unreachable."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()

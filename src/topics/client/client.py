@@ -1,0 +1,119 @@
+"""`Client`: the blocking client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Self, TypeVar
+
+from topics.client import log_calls, queue_calls, reader_calls
+from topics.client.methods import blocking
+from topics.client.options import options_of
+from topics.client.request import Request, error_of
+from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
+from topics.client.transport import Transport
+from topics.client.values import RouterSummary, TopicSummary
+from topics.errors import TopicsError
+
+T = TypeVar("T")
+
+
+class Client:
+    """A server's topics. May be shared by threads; close it, or use it in a `with`.
+
+    Without `url` and `token` those of TOPICS_URL and TOPICS_TOKEN are taken. Failures are raised as
+    the errors of `topics`, the same that an engine raises. What can be repeated safely is, for as
+    long as `retries` says; appends carry an idempotency key and are never written twice.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        ca_file: str | None = None,
+        retries: RetryPolicy = DEFAULT_RETRIES,
+    ) -> None:
+        self.options = options_of(url, token, timeout_s=timeout_s, ca_file=ca_file, retries=retries)
+        self._transport = Transport(self.options)
+
+    def send(self, request: Request[T]) -> T:
+        """Sends what a call describes, again where that is safe, and returns its answer."""
+        attempts: Attempts | None = None
+        while True:
+            try:
+                reply = self._transport.exchange(request)
+                if reply.status < 400:
+                    return request.read(reply.body)
+                error = error_of(reply)
+            except TopicsError as lost:
+                error = lost
+            attempts = attempts or Attempts(request, self.options.retries)
+            time.sleep(attempts.pause_s_after(error))
+
+    create_topic = blocking(log_calls.create_topic)
+    change_topic = blocking(log_calls.change_topic)
+    topic = blocking(log_calls.topic)
+    topics = blocking(log_calls.topics)
+    delete_topic = blocking(log_calls.delete_topic)
+    append = blocking(log_calls.append)
+    append_json = blocking(log_calls.append_json)
+    delete = blocking(log_calls.delete)
+    explain = blocking(log_calls.explain)
+
+    diff = blocking(reader_calls.diff)
+    range = blocking(reader_calls.range)
+    range_arrow = blocking(reader_calls.range_arrow)
+    seq_at = blocking(reader_calls.seq_at)
+    set_cursor = blocking(reader_calls.set_cursor)
+    cursor = blocking(reader_calls.cursor)
+    cursors = blocking(reader_calls.cursors)
+    delete_cursor = blocking(reader_calls.delete_cursor)
+    watch = blocking(reader_calls.watch)
+
+    claim = blocking(queue_calls.claim)
+    ack = blocking(queue_calls.ack)
+    nack = blocking(queue_calls.nack)
+    extend = blocking(queue_calls.extend)
+
+    create_router = blocking(log_calls.create_router)
+    router = blocking(log_calls.router)
+    routers = blocking(log_calls.routers)
+    delete_router = blocking(log_calls.delete_router)
+
+    health = blocking(log_calls.health)
+    ready = blocking(log_calls.ready)
+    metrics = blocking(log_calls.metrics)
+    metrics_text = blocking(log_calls.metrics_text)
+    openapi = blocking(log_calls.openapi)
+
+    def all_topics(self, *, prefix: str = "") -> Iterator[TopicSummary]:
+        """Every topic, page after page."""
+        cursor: str | None = None
+        while True:
+            page = self.topics(prefix=prefix, cursor=cursor)
+            yield from page.topics
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def all_routers(self, *, prefix: str = "") -> Iterator[RouterSummary]:
+        """Every router, page after page."""
+        cursor: str | None = None
+        while True:
+            page = self.routers(prefix=prefix, cursor=cursor)
+            yield from page.routers
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def close(self) -> None:
+        """Closes the connections. Calls that still wait fail as Unreachable."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

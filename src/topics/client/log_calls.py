@@ -1,0 +1,205 @@
+"""Calls on topics and their records: create, append, delete, explain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal, Unpack
+
+from topics.client import values
+from topics.client.request import Request, body, encode, path, reading
+from topics.client.values import ConfigFields, Match, RecordFields
+
+_PUT = reading(values.TopicPut)
+_STATE = reading(values.TopicState)
+_PAGE = reading(values.TopicPage)
+_DROPPED = reading(values.TopicDeleted)
+_APPENDED = reading(values.Appended)
+_DELETED = reading(values.Deleted)
+_EXPLAINED = reading(values.Explained)
+KEY_BYTES = 16
+
+
+def create_topic(topic: str, **config: Unpack[ConfigFields]) -> Request[values.TopicPut]:
+    """Creates a topic, or gives an existing one exactly this config: what is left out is default.
+
+    Raises Incompatible where `type` would change.
+    """
+    return Request("PUT", path("topics", topic), _PUT, encode(config), is_write=True)
+
+
+def change_topic(topic: str, **config: Unpack[ConfigFields]) -> Request[values.TopicPut]:
+    """Changes these fields of a topic's config and leaves the rest. Raises TopicNotFound."""
+    return Request("PATCH", path("topics", topic), _PUT, encode(config), is_write=True)
+
+
+def topic(topic: str, *, touch: bool = True) -> Request[values.TopicState]:
+    """The state of a topic: its seqs, size, config, cursors, and the counters of a queue.
+
+    `touch=False` does not count as reading it. Raises TopicNotFound.
+    """
+    return Request("GET", path("topics", topic, touch=None if touch else False), _STATE)
+
+
+def topics(
+    *, prefix: str = "", page_size: int = 1000, cursor: str | None = None
+) -> Request[values.TopicPage]:
+    """One page of all topics; pass `next_cursor` as `cursor` for the next, until it is None."""
+    query = {"prefix": prefix or None, "page_size": page_size, "cursor": cursor}
+    return Request("GET", path("topics", **query), _PAGE)
+
+
+def delete_topic(topic: str, *, if_empty: bool = False) -> Request[values.TopicDeleted]:
+    """Removes a topic with its records and routers for good. No error when there is none.
+
+    It is not repeated when its answer is lost: somebody may have made a new topic of that name.
+    """
+    return Request(
+        "DELETE", path("topics", topic, if_empty=if_empty or None), _DROPPED,
+        is_write=True, is_repeatable=False,
+    )  # fmt: skip
+
+
+def append(
+    topic: str,
+    records: Sequence[RecordFields],
+    *,
+    node: str | None = None,
+    idempotency_key: str | None = None,
+    create: bool | None = None,
+    config: ConfigFields | None = None,
+    disable_backpressure: bool | None = None,
+) -> Request[values.Appended]:
+    """Appends records with consecutive seqs, all or none; durable as the topic's class promises.
+
+    Each call has an idempotency key, made here unless given, so that a retry never writes twice. An
+    empty one means none: then a lost answer is OutcomeUnknown. `create=False` raises TopicNotFound
+    instead of making the topic; `config` is for a topic that this call makes.
+    """
+    text = body(
+        records=records, node=node, create=create, config=config,
+        disable_backpressure=disable_backpressure,
+    )  # fmt: skip
+    return append_json(topic, text, idempotency_key=idempotency_key)
+
+
+def append_json(
+    topic: str, text: bytes, *, idempotency_key: str | None = None
+) -> Request[values.Appended]:
+    """Like `append`, with the JSON body of a write as it is: `{"records": [{"data": …}, …], …}`."""
+    key = os.urandom(KEY_BYTES).hex() if idempotency_key is None else idempotency_key
+    return Request(
+        "POST", path("topics", topic, return_seqs=False), _APPENDED, text,
+        headers={"Idempotency-Key": key} if key else None,
+        is_write=True, is_repeatable=bool(key),
+    )  # fmt: skip
+
+
+def delete(
+    topic: str, *, before_seq: int | None = None, match: Match | None = None
+) -> Request[values.Deleted]:
+    """Removes existing records for good: below a seq, by tag, or both. Silent for readers.
+
+    Without `before_seq` a lost answer is OutcomeUnknown: to repeat it could take records that were
+    written since.
+    """
+    return Request(
+        "POST", path("topics", topic, "delete"), _DELETED, body(before_seq=before_seq, match=match),
+        is_write=True, is_repeatable=before_seq is not None,
+    )  # fmt: skip
+
+
+def explain(
+    topic: str, first: int | None = None, last: int | None = None
+) -> Request[values.Explained]:
+    """What became of every seq from `first` to `last`: live, or why it is gone."""
+    query = {"from": first, "to": last}
+    return Request("GET", path("topics", topic, "explain", **query), _EXPLAINED)
+
+
+# -- routers ---------------------------------------------------------------------------------------
+
+_ROUTER_PUT = reading(values.RouterPut)
+_ROUTER = reading(values.RouterState)
+_ROUTERS = reading(values.RouterPage)
+_ROUTER_DELETED = reading(values.RouterDeleted)
+
+
+def create_router(
+    router: str,
+    *,
+    source: str,
+    dest: str,
+    preserve_node: bool | None = None,
+    preserve_tag: bool | None = None,
+    create_dest: bool | None = None,
+    filter: Match | None = None,
+    allow_cycle: bool | None = None,
+    guarantee: Literal["at_least_once", "exactly_once"] | None = None,
+    from_seq: int | None = None,
+) -> Request[values.RouterPut]:
+    """Copies what is appended to `source` into `dest` from now on, or changes how it is done."""
+    text = body(
+        source=source, dest=dest, preserve_node=preserve_node, preserve_tag=preserve_tag,
+        create_dest=create_dest, filter=filter, allow_cycle=allow_cycle, guarantee=guarantee,
+        from_seq=from_seq,
+    )  # fmt: skip
+    return Request("PUT", path("routers", router), _ROUTER_PUT, text, is_write=True)
+
+
+def router(router: str) -> Request[values.RouterState]:
+    """A router and how far it is. Raises RouterNotFound."""
+    return Request("GET", path("routers", router), _ROUTER)
+
+
+def routers(
+    *,
+    prefix: str = "",
+    source: str | None = None,
+    dest: str | None = None,
+    page_size: int = 1000,
+    cursor: str | None = None,
+) -> Request[values.RouterPage]:
+    """One page of all routers; pass `next_cursor` as `cursor` for the next, until it is None."""
+    query = {
+        "prefix": prefix or None, "source": source, "dest": dest, "page_size": page_size,
+        "cursor": cursor,
+    }  # fmt: skip
+    return Request("GET", path("routers", **query), _ROUTERS)
+
+
+def delete_router(router: str) -> Request[values.RouterDeleted]:
+    """Stops a router; copies stay. No error when there is none."""
+    return Request("DELETE", path("routers", router), _ROUTER_DELETED, is_write=True)
+
+
+# -- the server ------------------------------------------------------------------------------------
+
+_HEALTH = reading(values.Health)
+_READY = reading(values.Ready)
+_ANY = reading(dict[str, Any])
+
+
+def health() -> Request[values.Health]:
+    """Whether the process answers, and its version."""
+    return Request("GET", path("health"), _HEALTH)
+
+
+def ready() -> Request[values.Ready]:
+    """Whether the log is open. Raises NotReady or Closed, after the retries."""
+    return Request("GET", path("ready"), _READY)
+
+
+def metrics() -> Request[dict[str, Any]]:
+    """The metrics as JSON."""
+    return Request("GET", path("metrics"), _ANY, headers={"Accept": "application/json"})
+
+
+def metrics_text() -> Request[str]:
+    """The metrics as Prometheus reads them."""
+    return Request("GET", path("metrics"), bytes.decode, headers={"Accept": "text/plain"})
+
+
+def openapi() -> Request[dict[str, Any]]:
+    """The document that describes the whole API."""
+    return Request("GET", path("openapi.json"), _ANY)

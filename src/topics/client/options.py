@@ -1,0 +1,42 @@
+"""The settings of a client: where the server is, who is asking, how long to wait."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from topics.client.retries import DEFAULT_RETRIES, RetryPolicy
+from topics.errors import InvalidRequest
+
+URL_DEFAULT = "http://127.0.0.1:4000"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`timeout_s` is for one try, beyond what a call waits for by itself."""
+
+    url: str
+    token: str = field(repr=False)
+    timeout_s: float = 30.0
+    connect_timeout_s: float = 5.0
+    # A file of PEM certificates to trust besides those of the machine.
+    ca_file: str | None = None
+    retries: RetryPolicy = DEFAULT_RETRIES
+
+
+def options_of(
+    url: str | None,
+    token: str | None,
+    *,
+    timeout_s: float,
+    ca_file: str | None,
+    retries: RetryPolicy,
+) -> Options:
+    """What is not given comes from TOPICS_URL and TOPICS_TOKEN. Raises InvalidRequest."""
+    place = (url or os.environ.get("TOPICS_URL") or URL_DEFAULT).rstrip("/")
+    parts = urlsplit(place)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidRequest(f"{place!r} is not the URL of a server, such as {URL_DEFAULT}")
+    known = os.environ.get("TOPICS_TOKEN", "") if token is None else token
+    return Options(place, known, timeout_s=timeout_s, ca_file=ca_file, retries=retries)

@@ -1,0 +1,156 @@
+"""One call of the API, described: what is sent, what may be repeated, what the answer becomes.
+
+Both clients send these, so that what a call is stands in one place and only how bytes travel stands
+in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from topics import errors
+from topics.errors import InvalidRequest, Refused, TopicsError
+from topics.surrogates import decode_around
+from topics.types import Record
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Record)
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """What to send, and how to read the answer.
+
+    `is_repeatable`: sending it again when it may have arrived does no more than sending it once.
+    `is_write`: it changes something, so that a lost answer leaves an unknown outcome. `wait_s` is
+    how long the server may hold the answer back.
+    """
+
+    method: str
+    path: str
+    read: Callable[[bytes], T]
+    body: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    is_write: bool = False
+    is_repeatable: bool = True
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as it came. `retry_after` is the header of that name."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+# -- what is sent ----------------------------------------------------------------------------------
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode(value: Any) -> bytes:
+    """JSON. Raises InvalidRequest for what JSON can not say."""
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidRequest(f"this can not be written as JSON: {error}") from None
+
+
+def body(**fields: Any) -> bytes:
+    """An object of the fields that are given: None means not given."""
+    return encode({name: value for name, value in fields.items() if value is not None})
+
+
+def path(*parts: str, **query: Any) -> str:
+    """`/v0/…` with names escaped, and the query of what is given: None means not given."""
+    place = "/v0/" + "/".join(quote(part, safe=":") for part in parts)
+    given = {key: _text(value) for key, value in query.items() if value is not None}
+    return f"{place}?{urlencode(given)}" if given else place
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+# -- what comes back -------------------------------------------------------------------------------
+
+
+def reading(kind: type[T]) -> Callable[[bytes], T]:
+    """Reads an answer of this type."""
+    return msgspec.json.Decoder(kind).decode
+
+
+def reading_records(
+    kind: type[T], field: str, record: Callable[[T], Sequence[R]]
+) -> Callable[[bytes], T]:
+    """Reads an answer that has records in `field`, also such as have lone surrogates in `data`."""
+    decoder = msgspec.json.Decoder(kind)
+
+    def read(text: bytes) -> T:
+        try:
+            return decoder.decode(text)
+        except msgspec.DecodeError:
+            page, data = decode_around(decoder.decode, text, record)
+            pairs = zip(record(page), data, strict=True)
+            found = [msgspec.structs.replace(one, data=raw) for one, raw in pairs]
+            replaced: T = msgspec.structs.replace(page, **{field: found})  # type: ignore[type-var]
+            return replaced
+
+    return read
+
+
+class _Error(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+    detail: dict[str, Any] = {}
+
+
+class _Envelope(msgspec.Struct):
+    error: _Error
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+
+
+def _kinds(kind: type[TopicsError]) -> Iterator[type[TopicsError]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _kinds(narrower)
+
+
+# Only those of the one tree: a program may have subclasses of its own. Base classes come first, and
+# what shares a code with its base is raised as the base.
+_BY_CODE: dict[str, type[TopicsError]] = {}
+for _kind in _kinds(TopicsError):
+    if _kind.__module__ == errors.__name__ and _kind is not Refused:
+        _BY_CODE.setdefault(_kind.code, _kind)
+
+
+def error_of(reply: Reply) -> TopicsError:
+    """The error that an answer is. Its `detail` has `retry_after_ms` when the server said so."""
+    try:
+        told = _ENVELOPE.decode(reply.body).error
+    except msgspec.DecodeError:
+        # Not one of ours: something between us and the server answered.
+        text = reply.body[:200].decode("utf-8", "replace")
+        told = _Error("", f"status {reply.status} without an error of topics: {text!r}")
+    detail = dict(told.detail)
+    if reply.retry_after is not None and "retry_after_ms" not in detail:
+        try:
+            detail["retry_after_ms"] = int(float(reply.retry_after) * 1000)
+        except ValueError:
+            pass
+    kind = _BY_CODE.get(told.code)
+    if kind is None:
+        return Refused(told.message, told.code or "unknown", reply.status, **detail)
+    return kind(told.message, **detail)

@@ -1,0 +1,124 @@
+"""How bytes travel: pyreqwest, once blocking and once for asyncio. docs/client.md has the reason.
+
+TLS, proxies of the environment, pooling and timeouts are the library's. Whatever goes wrong is
+Unreachable, and its `sent` says whether the request may have arrived.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pyreqwest.client import Client as AsyncHttp
+from pyreqwest.client import ClientBuilder, SyncClientBuilder
+from pyreqwest.client import SyncClient as SyncHttp
+from pyreqwest.exceptions import ConnectTimeoutError, PyreqwestError
+from pyreqwest.request import RequestBuilder, SyncRequestBuilder
+
+from topics.client.options import Options
+from topics.client.request import JSON, Reply, Request
+from topics.errors import Unreachable
+
+T = TypeVar("T")
+B = TypeVar("B", ClientBuilder, SyncClientBuilder)
+P = TypeVar("P", RequestBuilder, SyncRequestBuilder)
+# What the library says when no connection came about; all else may have reached the server.
+_NEVER_SENT = "client error (Connect)"
+
+
+class Transport:
+    """Blocking. May be used by many threads at once; a process that forks makes its own."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._http: SyncHttp = _configured(SyncClientBuilder(), options).build()
+
+    def exchange(self, request: Request[Any]) -> Reply:
+        """Sends once. Raises Unreachable when no answer came."""
+        if request.wait_s and threading.current_thread() is threading.main_thread():
+            # The library does not look at signals: a wait in the main thread would ignore Ctrl-C.
+            return _in_thread(lambda: self._exchange(request))
+        return self._exchange(request)
+
+    def _exchange(self, request: Request[Any]) -> Reply:
+        sent = self._http.request(request.method, self._options.url + request.path)
+        try:
+            answer = _filled(sent, request, self._options).build().send()
+            return Reply(answer.status, answer.bytes().to_bytes(), answer.get_header("retry-after"))
+        except PyreqwestError as error:
+            raise lost(error, self._options) from None
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class AsyncTransport:
+    """For one event loop."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._http: AsyncHttp = _configured(ClientBuilder(), options).build()
+
+    async def exchange(self, request: Request[Any]) -> Reply:
+        """Sends once. Raises Unreachable when no answer came."""
+        sent = self._http.request(request.method, self._options.url + request.path)
+        try:
+            answer = await _filled(sent, request, self._options).build().send()
+            body = await answer.bytes()
+        except PyreqwestError as error:
+            raise lost(error, self._options) from None
+        return Reply(answer.status, body.to_bytes(), answer.get_header("retry-after"))
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def _configured(builder: B, options: Options) -> B:
+    headers = {"Accept": "*/*"}
+    if options.token:
+        headers["Authorization"] = f"Bearer {options.token}"
+    builder = (
+        builder.default_headers(headers)
+        .user_agent("topics-python")
+        .connect_timeout(timedelta(seconds=options.connect_timeout_s))
+        # A redirect would turn a write into a read, and could carry the key elsewhere.
+        .follow_redirects(False)
+        .gzip(False).brotli(False).zstd(False).deflate(False)
+    )  # fmt: skip
+    if options.ca_file is not None:
+        with open(options.ca_file, "rb") as source:
+            builder = builder.add_root_certificate_pem(source.read())
+    return builder
+
+
+def _filled(sent: P, request: Request[Any], options: Options) -> P:
+    if request.body is not None:
+        sent = sent.header("Content-Type", JSON).body_bytes(request.body)
+    if request.headers is not None:
+        sent = sent.headers(request.headers)
+    return sent.timeout(timedelta(seconds=options.timeout_s + request.wait_s))
+
+
+def lost(error: PyreqwestError, options: Options) -> Unreachable:
+    """No answer came; `sent` in the detail says whether the request may have arrived."""
+    causes = [cause["message"] for cause in getattr(error, "details", {}).get("causes") or []]
+    sent = not (isinstance(error, ConnectTimeoutError) or _NEVER_SENT in causes)
+    reason = causes[-1] if causes else error.message
+    return Unreachable(f"no answer from {options.url}: {reason}", url=options.url, sent=sent)
+
+
+def _in_thread(call: Callable[[], T]) -> T:
+    """The result of a call in a thread of its own, while this one still hears signals."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="topics-waiting", daemon=True).start()
+    return outcome.result()
