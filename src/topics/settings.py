@@ -70,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_total_bytes: int = 0
     max_idempotency_keys: int = 4_000_000
     # The write-ahead log.
-    wal_shards: int = 2
+    wal_shards: int = 1
     wal_file_bytes: int = 64 * MIB
     wal_reserve_bytes: int = 256 * KIB
     sync_interval_ms: int = 20

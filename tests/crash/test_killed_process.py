@@ -18,7 +18,9 @@ import pytest
 from topics.engine.engine import Engine
 from topics.settings import Settings
 
-SETTINGS = Settings(wal_file_bytes=256 * 1024, wal_reserve_bytes=8192, gc_freeze=False)
+SETTINGS = Settings(
+    wal_shards=2, wal_file_bytes=256 * 1024, wal_reserve_bytes=8192, gc_freeze=False
+)
 
 Tally = Callable[..., None]
 
@@ -41,7 +43,9 @@ from topics.engine.engine import Engine
 from topics.settings import Settings
 engine = Engine.open(
     sys.argv[1],
-    settings=Settings(wal_file_bytes=256 * 1024, wal_reserve_bytes=8192, seal_records=300),
+    settings=Settings(
+        wal_shards=2, wal_file_bytes=256 * 1024, wal_reserve_bytes=8192, seal_records=300
+    ),
 )
 classes = ("fsync", "disk", "memory")
 for name in classes:

@@ -47,7 +47,7 @@ def test_whoever_waits_for_a_sync_thread_that_fails_is_told() -> None:
     """Its error is not one of the disk; the outcome is unknown all the same."""
     disk, clock = FakeDisk(), FakeClock()
     fs = FaultFs(disk)
-    engine = Engine.open(PATH, clock=clock, fs=fs, settings=Settings(threads=True))
+    engine = Engine.open(PATH, clock=clock, fs=fs, settings=Settings(threads=True, wal_shards=2))
     engine.put_topic("t", {"durability": "fsync"})
     fs.fault = Fault("sync", path_contains="/wal/", action=exhausted)
     with pytest.raises((OutcomeUnknown, Poisoned)):
@@ -61,7 +61,7 @@ def test_whoever_waits_for_a_sync_thread_that_fails_is_told() -> None:
 def test_a_clock_that_jumps_during_a_sync_lowers_nothing(jump_ms: int) -> None:
     disk, clock = FakeDisk(), FakeClock()
     fs = FaultFs(disk)
-    engine = Engine.open(PATH, clock=clock, fs=fs, settings=Settings(threads=False))
+    engine = Engine.open(PATH, clock=clock, fs=fs, settings=Settings(threads=False, wal_shards=2))
     engine.put_topic("t", {"durability": "fsync", "ttl_ms": 1000})
     for nth in range(1, 6):
         fs.fault = Fault(
@@ -78,7 +78,7 @@ def test_a_clock_that_jumps_during_a_sync_lowers_nothing(jump_ms: int) -> None:
     fs.fault = None
     floor = engine.state("t").evict_floor
     image = disk.crash(LOSE_ALL)
-    again = Engine.open(PATH, clock=clock, fs=image, settings=Settings(threads=False))
+    again = Engine.open(PATH, clock=clock, fs=image, settings=Settings(threads=False, wal_shards=2))
     assert again.state("t").evict_floor >= floor
 
 
@@ -132,7 +132,7 @@ def contents(engine: Engine, name: str, run: Run) -> dict[int, dict[str, Any]]:
 def test_a_router_whose_read_failed_goes_on_and_so_do_the_others() -> None:
     """One failed read neither stops its router nor takes the turn of another one."""
     clock, fs = FakeClock(), FaultFs(FakeDisk())
-    settings = Settings(threads=False)
+    settings = Settings(threads=False, wal_shards=2)
     with Engine.open(PATH, clock=clock, fs=fs, settings=settings) as engine:
         for name in "ac":
             engine.put_topic(name, {"durability": "fsync"})
@@ -187,7 +187,9 @@ def test_a_step_of_a_router_that_can_not_be_put_together_leaves_no_trace(
 def test_a_step_into_memory_that_the_log_refused_is_seen_by_nobody() -> None:
     """Copies in an ephemeral topic come with the cursor that is behind them, or not at all."""
     clock, fs = FakeClock(), FaultFs(FakeDisk())
-    with Engine.open(PATH, clock=clock, fs=fs, settings=Settings(threads=False)) as engine:
+    with Engine.open(
+        PATH, clock=clock, fs=fs, settings=Settings(threads=False, wal_shards=2)
+    ) as engine:
         engine.put_topic("a", {"durability": "fsync"})
         engine.put_topic("b", {"durability": "ephemeral"})
         engine.put_router("a->b", {"source": "a", "dest": "b", "guarantee": "exactly_once"})

@@ -25,7 +25,7 @@ from topics.settings import KIB, Settings
 from topics.storage.fs import join, write_atomically
 from topics.testing import FakeDisk, Fault, FaultFs, MonitorFs
 
-QUIET = Settings(wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB, threads=False)
+QUIET = Settings(wal_shards=2, wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB, threads=False)
 
 
 def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_start_that_fails_leaves_no_thread_and_no_file_open(nth: int) -> None:
     threads = set(threading.enumerate())
     faults = FaultFs(disk, Fault("sync", nth=nth))
     monitor = MonitorFs(faults)
-    settings = Settings(wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB)
+    settings = Settings(wal_shards=2, wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB)
     try:
         Engine.open(PATH, fs=monitor, settings=settings).close()
     except TopicsError:

@@ -27,7 +27,7 @@ class World:
     def __init__(self, *, disk: FakeDisk | None = None, **settings: Any) -> None:
         self.disk = disk or FakeDisk()
         self.clock = FakeClock()
-        small = {"wal_file_bytes": 64 * KIB, "wal_reserve_bytes": 4 * KIB}
+        small = {"wal_shards": 2, "wal_file_bytes": 64 * KIB, "wal_reserve_bytes": 4 * KIB}
         self.settings = Settings(**{"threads": False, **small, **settings})
         self.engine = self.open()
 

@@ -10,7 +10,7 @@ import pytest
 from tests.server.protocol.app import Served, serving
 from tests.server.protocol.desk import Desk
 from tests.server.protocol.wire import Wire, message
-from topics.server.http.known_heads import HEAD_BYTES_MAX, HEADS_MAX
+from topics.server.http.known_heads import HEAD_BYTES_MAX, HEADS_MAX, SAMPLES_MAX
 from topics.server.http.limits import HttpLimits
 
 # What clients send in front of a body of the length that comes last, each in its own spelling.
@@ -212,3 +212,49 @@ def test_a_known_head_whose_body_stalls_is_refused_and_the_rest_of_it_not_taken(
         assert wire.answer().status == 408
         wire.send(request[-40:] + request)
         assert not wire.more()
+
+
+def elsewhere(path: str, body: bytes = b"body", more: str = "") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\n{CLIENTS['curl']}{len(body)}\r\n{more}\r\n"
+    return head.encode("latin-1") + body
+
+
+def test_a_client_is_known_wherever_it_goes(desk: Desk) -> None:
+    """A path that comes for the first time needs no parser; one that could be read in two ways
+    does, and so does whatever differs in anything else."""
+    heads = desk.app.server.known_heads
+    desk.talk([elsewhere("/all")])
+    for path in ("/all/", "/all/a-b_c.d~e", "//all", "/", "/all/../x", "/ALL/0"):
+        request = elsewhere(path, b"x" * 7)
+        assert desk.talk([request]) == parsed(desk, request)
+        found = heads.find(elsewhere(path + "/more").removesuffix(b"body"))
+        assert found is not None
+        assert (found[0].path, found[0].query, found[1]) == (path + "/more", b"", 4)
+    for path in ("/all?x=1", "/all/%41", "/all;x", "*", "http://a/all", "/all#x", "/\xe4", "/a b"):
+        request = elsewhere(path)
+        assert heads.find(request.removesuffix(b"body")) is None
+        assert desk.talk([request]) == parsed(desk, request)
+    for other in (b"PUT ", b"GET ", b"Post ", b"CONNECT "):
+        assert heads.find(elsewhere("/b").removesuffix(b"body").replace(b"POST ", other)) is None
+    long = "/" + "x" * HEAD_BYTES_MAX
+    assert heads.find(elsewhere(long).removesuffix(b"body")) is None
+    assert desk.talk([elsewhere(long)]) == parsed(desk, elsewhere(long))
+
+
+def test_no_byte_of_another_path_is_taken_for_one(desk: Desk) -> None:
+    for _ in range(2):
+        desk.talk([elsewhere("/all/known")])
+    start = len("POST ")
+    for at in range(start, start + len("/all/known HTTP/1.1")):
+        for byte in range(256):
+            request = elsewhere("/all/known")
+            request = request[:at] + bytes([byte]) + request[at + 1 :]
+            assert desk.talk([request]) == parsed(desk, request), request
+
+
+def test_there_is_a_bound_on_how_many_clients_are_known(desk: Desk) -> None:
+    heads = desk.app.server.known_heads
+    for number in range(SAMPLES_MAX + 20):
+        desk.talk([elsewhere("/all", more=f"X-Trace: {number}\r\n")])
+        assert len(heads.samples) <= SAMPLES_MAX
+    assert len(heads.samples) > 0

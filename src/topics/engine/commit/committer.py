@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from topics.engine.commit.frame import UNFINISHED, Frame, Op
 from topics.engine.commit.log import Log
@@ -102,32 +102,26 @@ class Committer:
         op.undo()
         self._fail([op], error)
 
-    def apply_resident(
-        self,
-        topic: Topic,
-        apply: Callable[[], Any],
-        ticket: Ticket[Any],
-        undo: Callable[[], None] | None = None,
-    ) -> None:
+    def apply_resident(self, op: Frame) -> None:
         """Applies an operation that leaves no bytes, in its turn."""
+        topic = op.topic
         if topic.gated:
             self.flush()
         if self.poison is not None or topic.refusal is not None:
-            if undo is not None:
-                undo()
-            ticket.fail(topic.refusal or self._refused())
+            op.undo()
+            op.fail(topic.refusal or self._refused())
             return
-        if not topic.gated:
+        is_first = not topic.gated
+        if is_first:
             self.write_s = self.sync_s = 0.0
             try:
-                result = apply()
+                result = op.apply()
             except Exception as error:
-                self._broken(Op(topic, frames.MARK, apply, gated=False, ticket=ticket), error)
+                self._broken(op, error)
             if result is not UNFINISHED:
-                ticket.resolve(result)
+                op.tell(result)
                 return
-        op = Op(topic, frames.MARK, apply, gated=True, ticket=ticket)
-        is_first = not topic.gated
+        op.gated = True
         topic.gated += 1
         if is_first or topic in self._held:
             self._hold(op)
@@ -351,6 +345,10 @@ class Committer:
     def ask_sync(self, topic: Topic) -> None:
         """Somebody waits for what was written so far, which nobody else perhaps does."""
         self._log.syncer.kick(self._lane_of(topic).shard)
+
+    def answer(self, topic: Topic, result: Callable[[], T], ticket: Ticket[T]) -> None:
+        """Ends a ticket behind what its topic has on its way, for a call that changes nothing."""
+        self.apply_resident(Op(topic, frames.MARK, result, gated=False, ticket=ticket))
 
     def after_sync(self, topic: Topic, call: Callable[[], None]) -> None:
         """Asks for a sync, and calls when what was written so far is durable; it may not fail."""

@@ -45,4 +45,4 @@ class Leaving:
             ticket.resolve(None)
             return
         _, topic = self._by_name[name]
-        committer.apply_resident(topic, lambda: None, ticket)
+        committer.answer(topic, lambda: None, ticket)

@@ -33,6 +33,32 @@ class Syncer:
         pass
 
 
+class Signal:
+    """What the engine's thread tells the sync thread of one shard."""
+
+    __slots__ = ("_gate", "asked", "is_dirty")
+
+    def __init__(self) -> None:
+        # How often somebody has begun to wait.
+        self.asked = 0
+        # Whether something was written since the last sync began.
+        self.is_dirty = False
+        # A bare lock that is free when there is something to look at. An event would hold the
+        # interpreter several times as long for each sync, and both threads want it then.
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def give(self) -> None:
+        """Wakes the thread. From the engine's thread only: nobody else frees the lock."""
+        self.is_dirty = True
+        if self._gate.locked():
+            self._gate.release()
+
+    def take(self, timeout_s: float = -1) -> None:
+        """Waits until something is given."""
+        self._gate.acquire(timeout=timeout_s)
+
+
 class ThreadSyncer(Syncer):
     """One thread for each shard. It syncs at once when somebody waits, else at an interval.
 
@@ -44,10 +70,10 @@ class ThreadSyncer(Syncer):
         self._notify = notify
         self._interval_s = interval_s
         self._stopping = False
-        self._wake = {id(shard): threading.Event() for shard in shards}
-        self._dirty = {id(shard): threading.Event() for shard in shards}
-        self._asked = {id(shard): 0 for shard in shards}
+        self._signals = {shard.index: Signal() for shard in shards}
         self._synced = threading.Condition()
+        # Whether the engine's thread blocks until something is durable.
+        self._is_awaited = False
         self._threads = [
             threading.Thread(target=self._run, args=(shard,), name=f"topics-sync-{shard.index}")
             for shard in shards
@@ -58,42 +84,51 @@ class ThreadSyncer(Syncer):
 
     def kick(self, shard: Shard) -> None:
         for each in shard.footings.below(shard):
-            # Counted before the event: one that is cleared unseen is still noticed after the sync.
-            self._asked[id(each)] += 1
-            self._wake[id(each)].set()
-            self._dirty[id(each)].set()
+            signal = self._signals[each.index]
+            # Counted first: a signal that is taken for an earlier one is noticed by the count.
+            signal.asked += 1
+            signal.give()
 
     def touch(self, shard: Shard) -> None:
-        dirty = self._dirty[id(shard)]
-        if not dirty.is_set():
-            dirty.set()
+        signal = self._signals[shard.index]
+        if not signal.is_dirty:
+            signal.give()
 
     def interval(self, shard: Shard) -> None:
         """Its thread keeps the interval itself."""
 
     def wait(self, shard: Shard, upto: Mark) -> None:
         with self._synced:
+            # Said before the look at the mark: whoever moves it later sees this.
+            self._is_awaited = True
             while shard.synced < upto and not shard.footings.is_given_up(shard):
                 self.kick(shard)
                 self._synced.wait(1.0)
+            self._is_awaited = False
 
     def close(self) -> None:
         self._stopping = True
-        for event in [*self._wake.values(), *self._dirty.values()]:
-            event.set()
+        for signal in self._signals.values():
+            signal.give()
         for thread in self._threads:
             thread.join()
 
     def _run(self, shard: Shard) -> None:
-        wake, dirty = self._wake[id(shard)], self._dirty[id(shard)]
+        signal = self._signals[shard.index]
         seen = 0
-        while not self._stopping:
-            dirty.wait()
-            wake.wait(self._interval_s)
-            wake.clear()
-            dirty.clear()
+        while True:
+            signal.take()
+            if signal.asked == seen and signal.is_dirty and not self._stopping:
+                # Nobody waits, until somebody asks.
+                signal.take(self._interval_s)
+            if self._stopping:
+                return
+            if not signal.is_dirty:
+                # What it was given for was covered by the last sync.
+                continue
+            signal.is_dirty = False
             # Read in front of the sync: who asks later is not covered by it and asks again.
-            asked = self._asked[id(shard)]
+            asked = signal.asked
             try:
                 shard.sync()
             except Exception as error:
@@ -103,6 +138,7 @@ class ThreadSyncer(Syncer):
                 # Nobody waits: the interpreter is left to those who work.
                 continue
             seen = asked
-            with self._synced:
-                self._synced.notify_all()
+            if self._is_awaited:
+                with self._synced:
+                    self._synced.notify_all()
             self._notify()

@@ -100,7 +100,7 @@ def put(core: Core, topic: Topic, name: str, given: Given, ticket: Ticket[Cursor
     _check_hold(given.hold)
     before = _latest(core, topic, name)
     if before is not None and given.if_absent:
-        core.committer.apply_resident(topic, lambda: state_of(topic, before), ticket)
+        core.committer.answer(topic, lambda: state_of(topic, before), ticket)
         return
     now_ms = core.clock.wall_ms()
     after = Cursor(name, *_moved(topic, before, given, name), now_ms, _hold_of(before, given))
@@ -108,7 +108,7 @@ def put(core: Core, topic: Topic, name: str, given: Given, ticket: Ticket[Cursor
         before is not None
         and msgspec.structs.replace(after, updated_ts=before.updated_ts) == before
     ):
-        core.committer.apply_resident(topic, lambda: state_of(topic, before), ticket)
+        core.committer.answer(topic, lambda: state_of(topic, before), ticket)
         return
     if before is None:
         _check_count(topic)
@@ -122,7 +122,7 @@ def delete(core: Core, topic: Topic, name: str, ticket: Ticket[bool]) -> None:
     """Stages the end of a cursor; the ticket ends in whether there was one."""
     check_name(name, "cursor")
     if _latest(core, topic, name) is None:
-        core.committer.apply_resident(topic, lambda: False, ticket)
+        core.committer.answer(topic, lambda: False, ticket)
         return
     _stage(core, topic, name, None, core.clock.wall_ms(), ticket, lambda: True)
 

@@ -135,9 +135,8 @@ class DeleteOp(Frame):
         self._removal = Removal(core, topic, frame.before_seq, runs)
 
     def stage(self) -> None:
-        assert self.ticket is not None
         if self.topic.durability == "ephemeral" or self.topic.dropped:
-            self._core.committer.apply_resident(self.topic, self.apply, self.ticket)
+            self._core.committer.apply_resident(self)
         else:
             self._core.committer.stage(self)
 

@@ -44,14 +44,19 @@ class Growth(Frame):
         if not self.first:
             self.first, self.last_ts_before = topic.next_seq, topic.last_ts
         self.size += size
-        if assign(self.core, topic, count, size, self.ts):
+        topic.assign(count, size, self.ts)
+        self.core.pending_bytes += size
+        if topic.durability == "disk":
+            last = topic.next_seq - 1
+            if last > topic.ceiling.free_seq and ceilings.cover(self.core, topic, last):
+                self.gated = True
+        elif topic.durability == "fsync":
             self.gated = True
 
     def hand_over(self) -> None:
         """Gives it to the log, or, in a topic that leaves nothing there, has it applied."""
         if self.topic.durability == "ephemeral":
-            assert self.ticket is not None
-            self.core.committer.apply_resident(self.topic, self.apply, self.ticket, self.undo)
+            self.core.committer.apply_resident(self)
         else:
             self.core.committer.stage(self)
 
@@ -63,21 +68,6 @@ class Growth(Frame):
     def undo(self) -> None:
         self.arrive()
         self.topic.unassign(self.first, self.last_ts_before)
-
-
-def assign(core: Core, topic: Topic, count: int, size: int, ts: int) -> bool:
-    """Assigns seqs; True when what takes them must be durable before it is seen."""
-    topic.assign(count, size, ts)
-    core.pending_bytes += size
-    if topic.durability == "disk":
-        return ceilings.cover(core, topic, topic.next_seq - 1)
-    return topic.durability == "fsync"
-
-
-def arrive(core: Core, topic: Topic, size: int) -> None:
-    """What seqs were assigned for is no longer on its way."""
-    topic.arrive(size)
-    core.pending_bytes -= size
 
 
 def check_room(core: Core, topic: Topic, count: int, size: int) -> None:

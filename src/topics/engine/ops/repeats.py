@@ -35,7 +35,7 @@ def is_repeated(
         return False
     first, count, ts = earlier
     ticket = ticket_for(owner, teller)
-    core.committer.apply_resident(
+    core.committer.answer(
         topic, lambda: appended(topic, first, count, ts, created=False, deduped=True), ticket
     )
     return True

@@ -130,15 +130,16 @@ def _append(
     )
     if frame is None or is_new:
         frame = SinglesFrame(core, topic, ts, teller)
-    if topic.durability == "ephemeral":
+    is_resident = topic.durability == "ephemeral"
+    if is_resident:
         # What can fail comes before the first trace of the write: its key, its seq.
         frame.add(wire, more, owner)
         frame.put_together()
     if more is not None and more.digest:
         repeats.remember(core, topic, more.digest, seq, 1, ts)
     frame.assign(1, size)
-    if topic.durability == "ephemeral":
-        frame.hand_over()
+    if is_resident:
+        core.committer.apply_resident(frame)
         return
     frame.add(wire, more, owner)
     if is_new:
@@ -158,12 +159,18 @@ class SinglesFrame(ToldFrame):
     __slots__ = ("columns", "keys", "more", "owners", "records", "seq_max")
 
     def __init__(self, core: Core, topic: Topic, ts: int, teller: Teller) -> None:
-        super().__init__(core, topic, frames.APPEND, ts)
+        # As in Growth, all fields in one place.
+        self.topic = topic
+        self.kind = frames.APPEND
+        self.gated = self.aside = False
+        self.ticket = None
+        self.first = self.count = self.floor = self.flags = self.size = self.seq_max = 0
+        self.ts = ts
+        self.cols = self.payload = self.keys = b""
+        self.core = core
         self.teller = teller
-        self.seq_max = 0
         # The columns, once the frame is closed, unless it has one record of nothing but data.
         self.columns: Columns | None = None
-        self.keys = b""
         self.records: list[bytes] = []
         self.more: dict[int, More] = {}
         self.owners: list[Any] = []
@@ -176,12 +183,12 @@ class SinglesFrame(ToldFrame):
 
     def open_up(self) -> None:
         """Lets records in by the short way, as many as the topic's ceiling has room for."""
-        topic = self.topic
-        self.seq_max = self.first + SHARED_MAX - 1
+        topic, self.seq_max = self.topic, self.first + SHARED_MAX - 1
         if topic.durability == "disk":
-            self.seq_max = min(self.seq_max, topic.ceiling.ask_seq)
-            if not self.gated:
-                self.seq_max = min(self.seq_max, topic.ceiling.seq)
+            ceiling = topic.ceiling
+            upto = ceiling.ask_seq if self.gated else ceiling.free_seq
+            if upto < self.seq_max:
+                self.seq_max = upto
 
     def entry(self) -> bytes:
         self.topic.joining = None

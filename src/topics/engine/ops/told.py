@@ -48,18 +48,6 @@ class ToldFrame(Growth):
 
     teller: Teller
 
-    def hand_over(self) -> None:
-        if self.topic.durability == "ephemeral":
-            self.ticket = Ticket()
-            self.ticket.callback = self._ended
-        super().hand_over()
-
-    def _ended(self, ticket: Ticket[Any]) -> None:
-        if ticket.error is None:
-            self.tell(ticket.result)
-        else:
-            self.fail(ticket.error)
-
 
 def ticket_for(owner: Any, teller: Teller) -> Ticket[Appended]:
     """A ticket whose end is told to an owner."""

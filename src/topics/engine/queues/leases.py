@@ -122,9 +122,7 @@ def ack(
     if topic.durability == "ephemeral":
         frame = AckFrame(core, topic, together)
         frame.calls.append((named, owner))
-        ticket: Ticket[None] = Ticket()
-        ticket.callback = frame.ended
-        core.committer.apply_resident(topic, frame.apply, ticket)
+        core.committer.apply_resident(frame)
         return
     last = core.committer.open_frame(topic)
     if type(last) is AckFrame and last.together is together and len(last.calls) < SHARED_MAX:
@@ -169,13 +167,6 @@ class AckFrame(Frame):
 
     def tell(self, _result: None) -> None:
         _tell(self._core, self.topic, self.calls, self.together, waited=True)
-
-    def ended(self, ticket: Ticket[None]) -> None:
-        """Answers for one that has no place in the log."""
-        if ticket.error is not None:
-            self.fail(ticket.error)
-        else:
-            self.tell(None)
 
     def undo(self) -> None:
         for named, _ in self.calls:

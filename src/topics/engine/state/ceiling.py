@@ -17,6 +17,7 @@ class Ceiling:
         "_idle_head",
         "_idle_since_s",
         "ask_seq",
+        "free_seq",
         "moving",
         "seq",
     )
@@ -25,6 +26,8 @@ class Ceiling:
         self.seq = 0
         # Beyond this the next ceiling is asked for.
         self.ask_seq = 0
+        # Up to here a write neither asks nor waits: the lower one of both.
+        self.free_seq = 0
         # Ceilings that are on their way to the disk.
         self.moving = 0
         # How far the next one goes ahead, and when the last one was asked for.
@@ -42,6 +45,7 @@ class Ceiling:
         self._asked_s = now_s
         # Ask again when half of what is asked for now is used up, well before anything has to wait.
         self.ask_seq = last_seq + allowance // 2
+        self.free_seq = min(self.seq, self.ask_seq)
         self.moving += 1
         return last_seq + allowance
 
@@ -49,20 +53,22 @@ class Ceiling:
         """What was asked for is durable."""
         self.moving -= 1
         self.seq = max(self.seq, seq)
+        self.free_seq = min(self.seq, self.ask_seq)
 
     def refuse(self) -> None:
         """The disk is full: the next write asks again."""
         self.moving -= 1
-        self.ask_seq = 0
+        self.ask_seq = self.free_seq = 0
 
     def replay(self, seq: int) -> None:
         """The log says so."""
         self.seq = seq
+        self.free_seq = min(seq, self.ask_seq)
 
     def end(self, head: int) -> None:
         """All up to the head is durable; the next write of class disk promises anew."""
         self.seq = head
-        self.ask_seq = 0
+        self.ask_seq = self.free_seq = 0
 
     def close(self, head: int) -> None:
         """The topic fell idle."""

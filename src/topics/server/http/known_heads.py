@@ -5,9 +5,13 @@ head is learnt only from reads that it took as one whole plain request and nothi
 same bytes at the same place mean the same again.
 
 What differs from one request to the next is left out of what is kept, and read from each of them:
-how long the body is, and the Idempotency-Key. So is what nobody may find here, the secret of a key:
-a head with one is kept by its SHA-256 digest, as keys are, and only once the application has said
-whose it is. Finding it again by that digest takes the same time whatever the secret is.
+how long the body is, and the Idempotency-Key. Where only the path is another one, as when a client
+goes through many topics, the rest is taken from the head that it is known by: a path of plain
+characters, in that place, is a path.
+
+Left out is also what nobody may find here, the secret of a key: a head with one is kept by its
+SHA-256 digest, as keys are, and only once the application has said whose it is. Finding it again by
+that digest takes the same time whatever the secret is.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from topics.server.http.message import PENDING, Head
 # Where a connection's input stands.
 IDLE, HEAD, BODY = 0, 1, 2
 HEADS_MAX = 1024
+SAMPLES_MAX = 256
 HEAD_BYTES_MAX = 1024
 
 # A head, the length of the body after it, and its Idempotency-Key.
@@ -33,6 +38,8 @@ Known: TypeAlias = tuple[Head, int, bytes]
 
 _LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,18})(?=\r\n)")
 _KEY = re.compile(rb"\r\n[Ii]dempotency-[Kk]ey: ([!-~]+)(?=\r\n)")
+# What a path may be that was not parsed: no query, nothing that is spelt or read in two ways.
+_PATH = re.compile(rb"([A-Z]+ )(/[0-9A-Za-z._~/-]*)(?= HTTP/1\.1\r\n)")
 # What a secret may follow.
 _SECRET = b"uthorization"
 # In the place of what was left out. No head that is HTTP has one.
@@ -43,14 +50,19 @@ class KnownHeads:
     """Forgotten all at once when there are too many: hot ones are back after one request.
 
     `exact` has what came last, byte by byte, `forms` what is left of it without what differs. Both
-    have digests (texts) instead of bytes for what has a secret in it.
+    have digests (texts) instead of bytes for what has a secret in it. `samples` has forms without
+    their paths, of heads without a secret: whose key it is may depend on the path.
     """
 
-    __slots__ = ("_body_bytes_max", "_head_bytes_max", "exact", "forms")
+    __slots__ = (
+        "_body_bytes_max", "_head_bytes_max", "_path_bytes_max", "exact", "forms", "samples",
+    )  # fmt: skip
 
     def __init__(self, limits: HttpLimits) -> None:
         self.exact: dict[bytes | str, Known] = {}
         self.forms: dict[bytes | str, Head] = {}
+        self.samples: dict[bytes, Head] = {}
+        self._path_bytes_max = limits.target_bytes_max
         self._head_bytes_max = min(HEAD_BYTES_MAX, limits.head_bytes_max)
         self._body_bytes_max = limits.body_bytes_max
 
@@ -75,10 +87,18 @@ class KnownHeads:
             return
         head = head.without(differs)
         head.body_bytes = body_bytes
+        self._keep(_kept(form), head)
+        found = None if has_secret else _PATH.match(form)
+        if found is not None:
+            if len(self.samples) >= SAMPLES_MAX:
+                self.samples.clear()
+            self.samples[found[1] + form[found.end() :]] = head
+
+    def _keep(self, place: bytes | str, head: Head) -> None:
         if len(self.forms) >= HEADS_MAX:
             self.forms.clear()
             self.exact.clear()
-        self.forms[_kept(form)] = head
+        self.forms[place] = head
 
     def find(self, raw: bytes) -> Known | None:
         """A known head that is not in `exact` by its bytes."""
@@ -91,7 +111,7 @@ class KnownHeads:
         if len(raw) > self._head_bytes_max or _LEFT_OUT in raw:
             return None
         form, body_bytes, key = _cut(raw)
-        head = self.forms.get(_kept(form))
+        head = self.forms.get(_kept(form)) or self._elsewhere(form)
         if head is None or body_bytes > self._body_bytes_max:
             return None
         known = (head, head.body_bytes if body_bytes < 0 else body_bytes, key)
@@ -100,6 +120,19 @@ class KnownHeads:
                 self.exact.clear()
             self.exact[place] = known
         return known
+
+    def _elsewhere(self, form: bytes) -> Head | None:
+        """The head of a form that differs from a known one in nothing but its path."""
+        found = _PATH.match(form)
+        if found is None or len(found[2]) > self._path_bytes_max:
+            return None
+        sample = self.samples.get(found[1] + form[found.end() :])
+        if sample is None:
+            return None
+        head = Head(sample.method, found[2], sample.headers)
+        head.body_bytes, head.is_json = sample.body_bytes, sample.is_json
+        self._keep(form, head)
+        return head
 
 
 def _cut(raw: bytes) -> tuple[bytes, int, bytes]:
