@@ -28,7 +28,7 @@ SAMPLES = (
     reader_calls.seq_at("t", 1), reader_calls.set_cursor("t", "c"), reader_calls.cursor("t", "c"),
     reader_calls.cursors("t"), reader_calls.delete_cursor("t", "c"), reader_calls.watch({}),
     queue_calls.claim("t", "w"), queue_calls.ack("t", "w", []), queue_calls.nack("t", "w", []),
-    queue_calls.extend("t", "w", [], 1),
+    queue_calls.extend("t", "w", [], 1), queue_calls.leases("t"), log_calls.connections(),
 )  # fmt: skip
 # Streams are for `follow` and workers, and a WebSocket is for browsers.
 STREAMS = {"/v0/ws", "/v0/watch/{wid}", "/v0/topics/{topic}/work"}
@@ -112,6 +112,8 @@ def test_a_loss_is_a_tombstone_and_a_delete_is_silent(client: Client) -> None:
     assert page.tombstone.gap_to + 1 == page.records[0].seq
     kept = client.range("capped")
     assert [(gap.gap_from, gap.reason) for gap in kept.gaps] == [(1, "cap")]
+    size = client.range_size("capped")
+    assert (size.count, size.gaps) == (len(kept.records), kept.gaps)
     deleted = client.delete("capped", match=("tag", "Eq", "even"))
     assert deleted.deleted >= 1
     states = {found.state for found in client.explain("capped").ranges}
@@ -158,6 +160,8 @@ def test_a_queue_from_job_to_ack(client: Client) -> None:
     tokens = [job.lease_id for job in claimed.claimed]
     extended = client.extend("jobs", "w", [1], 60_000, lease_ids=tokens[:1])
     assert extended.deadlines[1] > claimed.claimed[0].deadline
+    held = client.leases("jobs").leases
+    assert [(lease.seq, lease.node) for lease in held] == [(1, "w"), (2, "w")]
     assert client.nack("jobs", "w", [2], lease_ids=tokens[1:]).nacked == 1
     assert client.claim("jobs", "w").claimed[0].deliveries == 2
     assert client.ack("jobs", "w", [1, 2, 3]).skipped == [3]
@@ -178,6 +182,7 @@ def test_routers_watches_and_probes(client: Client) -> None:
     client.create_topic("watched")
     session = client.watch({"watched": WatchFrom(tail=True), "none": WatchFrom()}, lenient=True)
     assert list(session.topics) == ["watched"]
+    assert client.connections().connections == []
     assert client.health().status == "ok"
     assert client.ready().wal_replay_complete
     assert "topics_topics" in client.metrics_text()

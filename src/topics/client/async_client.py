@@ -62,6 +62,7 @@ class AsyncClient:
 
     diff = awaited(reader_calls.diff)
     range = awaited(reader_calls.range)
+    range_size = awaited(reader_calls.range_size)
     range_arrow = awaited(reader_calls.range_arrow)
     seq_at = awaited(reader_calls.seq_at)
     set_cursor = awaited(reader_calls.set_cursor)
@@ -74,6 +75,7 @@ class AsyncClient:
     ack = awaited(queue_calls.ack)
     nack = awaited(queue_calls.nack)
     extend = awaited(queue_calls.extend)
+    leases = awaited(queue_calls.leases)
 
     create_router = awaited(log_calls.create_router)
     router = awaited(log_calls.router)
@@ -82,6 +84,7 @@ class AsyncClient:
 
     health = awaited(log_calls.health)
     ready = awaited(log_calls.ready)
+    connections = awaited(log_calls.connections)
     metrics = awaited(log_calls.metrics)
     metrics_text = awaited(log_calls.metrics_text)
     openapi = awaited(log_calls.openapi)

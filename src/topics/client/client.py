@@ -64,6 +64,7 @@ class Client:
 
     diff = blocking(reader_calls.diff)
     range = blocking(reader_calls.range)
+    range_size = blocking(reader_calls.range_size)
     range_arrow = blocking(reader_calls.range_arrow)
     seq_at = blocking(reader_calls.seq_at)
     set_cursor = blocking(reader_calls.set_cursor)
@@ -76,6 +77,7 @@ class Client:
     ack = blocking(queue_calls.ack)
     nack = blocking(queue_calls.nack)
     extend = blocking(queue_calls.extend)
+    leases = blocking(queue_calls.leases)
 
     create_router = blocking(log_calls.create_router)
     router = blocking(log_calls.router)
@@ -84,6 +86,7 @@ class Client:
 
     health = blocking(log_calls.health)
     ready = blocking(log_calls.ready)
+    connections = blocking(log_calls.connections)
     metrics = blocking(log_calls.metrics)
     metrics_text = blocking(log_calls.metrics_text)
     openapi = blocking(log_calls.openapi)

@@ -42,10 +42,17 @@ def topic(topic: str, *, touch: bool = True) -> Request[values.TopicState]:
 
 
 def topics(
-    *, prefix: str = "", page_size: int = 1000, cursor: str | None = None
+    *,
+    prefix: str = "",
+    page_size: int = 1000,
+    cursor: str | None = None,
+    sort: Literal["name", "bytes", "count", "lag"] | None = None,
 ) -> Request[values.TopicPage]:
-    """One page of all topics; pass `next_cursor` as `cursor` for the next, until it is None."""
-    query = {"prefix": prefix or None, "page_size": page_size, "cursor": cursor}
+    """One page of all topics; pass `next_cursor` as `cursor` for the next, until it is None.
+
+    Sorted by name, or the largest first.
+    """
+    query = {"prefix": prefix or None, "page_size": page_size, "cursor": cursor, "sort": sort}
     return Request("GET", path("topics", **query), _PAGE)
 
 
@@ -177,6 +184,7 @@ def delete_router(router: str) -> Request[values.RouterDeleted]:
 
 _HEALTH = reading(values.Health)
 _READY = reading(values.Ready)
+_CONNECTIONS = reading(values.ConnectionPage)
 _ANY = reading(dict[str, Any])
 
 
@@ -188,6 +196,13 @@ def health() -> Request[values.Health]:
 def ready() -> Request[values.Ready]:
     """Whether the log is open. Raises NotReady or Closed, after the retries."""
     return Request("GET", path("ready"), _READY)
+
+
+def connections(
+    *, page_size: int = 1000, cursor: str | None = None
+) -> Request[values.ConnectionPage]:
+    """Who is connected for long: streams, sockets, waiting reads and workers."""
+    return Request("GET", path("connections", page_size=page_size, cursor=cursor), _CONNECTIONS)
 
 
 def metrics() -> Request[dict[str, Any]]:

@@ -11,6 +11,7 @@ _CLAIMED = reading_records(values.Claimed, "claimed", lambda answer: answer.clai
 _ACKED = reading(values.Acked)
 _NACKED = reading(values.Nacked)
 _EXTENDED = reading(values.Extended)
+_LEASES = reading(values.LeasePage)
 
 
 def claim(
@@ -65,3 +66,11 @@ def extend(
     """Sets how long jobs are still held, counted from now."""
     text = body(node=node, seqs=seqs, lease_ms=lease_ms, lease_ids=lease_ids)
     return Request("POST", path("topics", topic, "extend"), _EXTENDED, text, is_write=True)
+
+
+def leases(
+    topic: str, *, page_size: int = 1000, cursor: str | None = None
+) -> Request[values.LeasePage]:
+    """One page of the jobs that are held, by whom, until when."""
+    place = path("topics", topic, "leases", page_size=page_size, cursor=cursor)
+    return Request("GET", place, _LEASES)

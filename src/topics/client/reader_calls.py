@@ -13,6 +13,7 @@ from topics.types import Hold
 
 _PAGE = reading_records(values.Page, "records", lambda page: page.records)
 _RANGE = reading_records(values.RangePage, "records", lambda page: page.records)
+_SIZE = reading(values.RangeSize)
 _SEQ_AT = reading(values.SeqAt)
 _CURSOR = reading(values.CursorState)
 _CURSORS = reading(values.CursorList)
@@ -51,13 +52,31 @@ def range(
     to_seq: int | None = None,
     max_bytes: int | None = None,
     max_records: int | None = None,
+    match: values.Match | None = None,
     epoch: str | None = None,
 ) -> Request[values.RangePage]:
-    """Records and gaps of (from_seq, to_seq] in order; go on from `next_from_seq`."""
-    text = body(
-        from_seq=from_seq, to_seq=to_seq, max_bytes=max_bytes, max_records=max_records, epoch=epoch
-    )
-    return Request("POST", path("topics", topic, "range"), _RANGE, text)
+    """Records and gaps of (from_seq, to_seq] in order; go on from `next_from_seq`.
+
+    With `match` only the records of a tag, and every gap.
+    """
+    fields = _range_fields(from_seq, to_seq, max_bytes, max_records, match, epoch)
+    return Request("POST", path("topics", topic, "range"), _RANGE, body(**fields))
+
+
+def range_size(
+    topic: str,
+    *,
+    from_seq: int = 0,
+    to_seq: int | None = None,
+    max_bytes: int | None = None,
+    max_records: int | None = None,
+    match: values.Match | None = None,
+    epoch: str | None = None,
+) -> Request[values.RangeSize]:
+    """Where a page of `range` would end and how much it would hold, without its records."""
+    fields = _range_fields(from_seq, to_seq, max_bytes, max_records, match, epoch)
+    text = body(**fields, format="none")
+    return Request("POST", path("topics", topic, "range"), _SIZE, text)
 
 
 def range_arrow(
@@ -67,14 +86,27 @@ def range_arrow(
     to_seq: int | None = None,
     max_bytes: int | None = None,
     max_records: int | None = None,
+    match: values.Match | None = None,
     epoch: str | None = None,
 ) -> Request[bytes]:
     """Like `range`, as an Arrow IPC stream, with a row for each gap in its place."""
-    text = body(
-        from_seq=from_seq, to_seq=to_seq, max_bytes=max_bytes, max_records=max_records,
-        epoch=epoch, format="arrow",
-    )  # fmt: skip
+    fields = _range_fields(from_seq, to_seq, max_bytes, max_records, match, epoch)
+    text = body(**fields, format="arrow")
     return Request("POST", path("topics", topic, "range"), bytes, text)
+
+
+def _range_fields(
+    from_seq: int,
+    to_seq: int | None,
+    max_bytes: int | None,
+    max_records: int | None,
+    match: values.Match | None,
+    epoch: str | None,
+) -> dict[str, Any]:
+    return {
+        "from_seq": from_seq, "to_seq": to_seq, "max_bytes": max_bytes,
+        "max_records": max_records, "match": match, "epoch": epoch,
+    }  # fmt: skip
 
 
 def seq_at(topic: str, ts_ms: int) -> Request[values.SeqAt]:

@@ -128,6 +128,8 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     durable: bool
     effective_priority: int
+    # Of the slowest cursor, only in a list that is sorted by it.
+    lag: int | None = None
 
 
 class TopicPage(Answer, frozen=True, kw_only=True):
@@ -185,6 +187,18 @@ class RangePage(Answer, frozen=True, kw_only=True):
     topic: str
     epoch: str
     records: list[Record]
+    gaps: list[Gap]
+    next_from_seq: int
+    complete: bool
+
+
+class RangeSize(Answer, frozen=True, kw_only=True):
+    """How much a page of a range would hold: `bytes` are those of `data` and `meta`."""
+
+    topic: str
+    epoch: str
+    count: int
+    bytes: int
     gaps: list[Gap]
     next_from_seq: int
     complete: bool
@@ -313,6 +327,38 @@ class Extended(Answer, frozen=True, kw_only=True):
     extended: int
     skipped: list[int]
     deadlines: dict[int, int]
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds a job until when (ms since 1970)."""
+
+    seq: int
+    node: str
+    expires_ts: int
+    deliveries: int
+
+
+class LeasePage(Answer, frozen=True, kw_only=True):
+    topic: str
+    leases: list[Lease]
+    next_cursor: str | None = None
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who stays: `kind` is stream, websocket, long_poll or work; `key` is a number."""
+
+    kind: str
+    topics: list[str]
+    key: int | None
+    peer: str
+    since_ts: int
+    lag: int
+    buffered_bytes: int
+
+
+class ConnectionPage(Answer, frozen=True, kw_only=True):
+    connections: list[Connection]
+    next_cursor: str | None = None
 
 
 class WatchedTopic(msgspec.Struct, frozen=True, kw_only=True):
