@@ -23,6 +23,7 @@ from topics.engine.engine import Engine
 from topics.engine.offline.invariants import examine
 from topics.engine.ops.cursors import Given
 from topics.engine.state.write_request import request_of
+from topics.engine.upkeep import flagging
 from topics.errors import RecordTooLarge, TopicFull
 from topics.storage.wal import Shard
 from topics.testing import CrashPlan
@@ -30,6 +31,13 @@ from topics.types import Hold
 
 TOPICS = ("log", "jobs")
 CALLS = ("put", "get_range", "size", "delete", "list", "sweep", "exists")
+
+
+@pytest.fixture(autouse=True)
+def short_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is noted before delete flags are written takes many steps, as if there were much."""
+    monkeypatch.setattr(flagging, "RANGES_MAX", 3)
+    monkeypatch.setattr(flagging, "RUNS_MAX", 2)
 
 
 class Outage:

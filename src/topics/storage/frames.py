@@ -112,6 +112,11 @@ def decode_file_header(sector: bytes) -> FileHeader | None:
     )
 
 
+def shard_of(topic_id: int, shards: int) -> int:
+    """Which of so many shards has a topic's frames: always the same one, so they have one order."""
+    return topic_id % shards
+
+
 def padded(length: int) -> int:
     return -(-length // SECTOR) * SECTOR
 

@@ -1,7 +1,7 @@
 """A write has one answer and leaves one record, whichever way it comes in.
 
 Every shape, good and bad, is sent to two servers: in one read, so that its head is known, and in
-pieces, so that it is parsed.
+pieces, so that it is parsed; or as a request, and as a message of a WebSocket.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 
 from tests.server.protocol.wire import Answered, Wire
 from tests.support.servers import Inside, inside
+from tests.support.streams import Socket
 
 SECRETS = ("writer-secret", "reader-secret", "nobody", "")
 KEYS = "writer-secret:rw,reader-secret:r"
@@ -31,7 +32,7 @@ def servers(tmp_path: Path) -> Iterator[list[Inside]]:
     with ExitStack() as stack:
         yield [
             stack.enter_context(inside(tmp_path / name, TOPICS_API_KEYS=KEYS))
-            for name in ("whole", "pieces")
+            for name in ("one", "other")
         ]
 
 
@@ -101,3 +102,62 @@ def test_in_one_read_or_in_pieces(servers: list[Inside], seed: int) -> None:
     assert len(whole.server.known_heads.forms) > 20
     for served in servers:
         assert all(key.inflight == 0 for key in served.config.keys)
+
+
+# What both ways tell of a write that was taken.
+TOLD = (
+    "topic", "first_seq", "last_seq", "head_seq", "count", "created", "deduped", "seqs",
+)  # fmt: skip
+
+
+def told(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: answer[name] for name in TOLD if name in answer}
+
+
+def asked(wire: Wire, topic: str, body: bytes, returns_seqs: bool) -> dict[str, Any]:
+    query = "" if returns_seqs else "?return_seqs=false"
+    head = (
+        f"POST /v0/topics/{topic}{query} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+        "\r\nContent-Type: application/json\r\nAuthorization: Bearer writer-secret\r\n\r\n"
+    )
+    answer = wire.send(head.encode() + body).answer()
+    found: dict[str, Any] = json.loads(answer.body)
+    if answer.status >= 400:
+        return {"code": found["error"]["code"]}
+    assert answer.status == (201 if found["created"] else 200)
+    ignored = answer.headers.get("topics-ignored-fields", "")
+    return {**told(found), "ignored": ignored.split(", ") if ignored else []}
+
+
+def published(socket: Socket, topic: str, body: bytes, returns_seqs: bool) -> dict[str, Any]:
+    envelope = b'{"op":"publish","topic":"%b","return_seqs":%b,' % (
+        topic.encode(), b"true" if returns_seqs else b"false",
+    )  # fmt: skip
+    socket.connection.send((envelope + body[1:]).decode())
+    frame = socket.next("ack", "error")
+    if frame["op"] == "error":
+        return {"code": frame["code"]}
+    return {**told(frame), "ignored": frame.get("ignored", [])}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_as_a_request_or_as_a_message(servers: list[Inside], seed: int) -> None:
+    choice = random.Random(seed)
+    over_http, over_socket = servers
+    codes, taken = set(), 0
+    with (
+        Wire(over_http.port) as wire,
+        Socket(over_socket.port, token="writer-secret") as socket,
+    ):
+        for _ in range(250):
+            topic, returns_seqs = choice.choice("ab"), choice.random() < 0.8
+            # In a message that field is the envelope's, in a request it is nobody's.
+            body = body_of(choice).replace(b"return_seqs", b"return_sequence")
+            one = asked(wire, topic, body, returns_seqs)
+            assert published(socket, topic, body, returns_seqs) == one, body
+            codes.add(one.get("code"))
+            taken += "code" not in one
+    assert {"invalid_request", None} <= codes
+    assert taken > 100
+    for topic in "ab":
+        assert records(over_http, topic) == records(over_socket, topic)

@@ -25,7 +25,7 @@ from topics.engine.commit.ticket import T, Ticket, unknown, unwritten
 from topics.engine.state.topic import Topic
 from topics.errors import DiskFull, Poisoned, TopicsError
 from topics.storage import frames
-from topics.storage.frames import Mark
+from topics.storage.frames import Mark, shard_of
 from topics.storage.wal import Shard
 
 
@@ -63,7 +63,7 @@ class Committer:
         self.write_s = self.sync_s = 0.0
 
     def _lane_of(self, topic: Topic) -> Lane:
-        return self._lanes[topic.id % len(self._lanes)]
+        return self._lanes[shard_of(topic.id, len(self._lanes))]
 
     # -- staging -----------------------------------------------------------------------------
 

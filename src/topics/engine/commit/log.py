@@ -10,7 +10,7 @@ from topics.engine.commit.syncing import Syncer
 from topics.engine.state.topic import Topic
 from topics.errors import DiskFull
 from topics.storage import frames
-from topics.storage.frames import Mark
+from topics.storage.frames import Mark, shard_of
 from topics.storage.marks import Marks
 from topics.storage.wal import Shard
 
@@ -23,7 +23,7 @@ class Log:
         self.marks = marks
 
     def shard_of(self, topic: Topic) -> Shard:
-        return self.shards[topic.id % len(self.shards)]
+        return self.shards[shard_of(topic.id, len(self.shards))]
 
     @property
     def positions(self) -> list[Mark]:
@@ -62,7 +62,7 @@ class Log:
 
     def copy(self, topic_id: int, entry: bytes, columns: bytes, payload: bytes) -> None:
         """Writes a frame of an earlier generation once more, byte for byte."""
-        shard = self.shards[topic_id % len(self.shards)]
+        shard = self.shards[shard_of(topic_id, len(self.shards))]
         shard.write([entry], [columns], [payload], may_use_reserve=True)
 
     # -- syncing -----------------------------------------------------------------------------

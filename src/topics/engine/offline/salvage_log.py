@@ -11,7 +11,7 @@ from topics.engine.recovery.replay import Later, Replay
 from topics.engine.state.topic import Topic
 from topics.storage import frames, wal_salvage
 from topics.storage.columns import Columns
-from topics.storage.frames import Groups
+from topics.storage.frames import Groups, shard_of
 from topics.storage.marks import ANYTHING
 from topics.storage.snapshot import Snapshot
 from topics.storage.wal_reader import Timeline, first_file
@@ -86,7 +86,7 @@ class SalvageReplay(Replay):
     def doubt(self, shard: int, shards: int) -> None:
         """Frames of a shard are missing, after what was set aside of its topics so far."""
         for topic_id, later in self.deferred.items():
-            if topic_id % shards == shard:
+            if shard_of(topic_id, shards) == shard:
                 later.append(Later(0, None))
 
     def doubted(self, topic_id: int) -> None:

@@ -36,7 +36,7 @@ from topics.engine.state.topic import Topic
 from topics.errors import StorageError
 from topics.storage import frames, marks, wal_reader
 from topics.storage.footing import Footings
-from topics.storage.frames import Groups, Mark
+from topics.storage.frames import Groups, Mark, shard_of
 from topics.storage.fs import opened
 from topics.storage.marks import Known, Vouch
 from topics.storage.prefetch import Prefetch
@@ -228,19 +228,22 @@ class Recovery:
         """How large the first file of each shard has to be for all that this start writes to it."""
         needed = [0] * self.core.settings.wal_shards
         overhead = frames.GROUP.size + frames.ENTRY.size
+
+        def need(topic_id: int, size: int) -> None:
+            needed[shard_of(topic_id, len(needed))] += size
+
         for tail in self._unsynced():
             for row in tail.groups.frames[tail.first :][["topic", "cols", "size"]].tolist():
-                needed[row[0] % len(needed)] += frames.padded(overhead + row[1] + row[2])
+                need(row[0], frames.padded(overhead + row[1] + row[2]))
             for (groups_id, index), lost in self.replay.bereft.items():
                 if groups_id == id(tail.groups):
                     topic_id = int(tail.groups.frames["topic"][index])
-                    needed[topic_id % len(needed)] += frames.padded(len(lost) * LOST_RUN_BYTES)
+                    need(topic_id, frames.padded(len(lost) * LOST_RUN_BYTES))
         for topic in self.core.by_id.values():
             count = NOTES.get(topic.config.durability, int(self._lost_possible))
-            needed[topic.id % len(needed)] += count * frames.ENTRY.size
+            need(topic.id, count * frames.ENTRY.size)
         for router in self.core.routers.recovered.values():
-            size = len(router_frames.encode(router)) + frames.ENTRY.size
-            needed[router.dest_id % len(needed)] += size
+            need(router.dest_id, len(router_frames.encode(router)) + frames.ENTRY.size)
         return start_bytes(max(needed))
 
     def _unsynced(self) -> list[Tail]:

@@ -64,6 +64,18 @@ class Account:
         chosen = np.frombuffer(self._states, np.uint8)[start:stop] == state
         return array("Q", np.column_stack((lows[chosen], highs[chosen])).tobytes())
 
+    def pieces(self, first: int, last: int, ranges_max: int) -> Iterator[tuple[int, int]]:
+        """[first, last] in pieces of at most so many ranges.
+
+        Between two of them the account may go on.
+        """
+        first = max(first, self.base)
+        while first <= last:
+            at = bisect_left(self._lasts, first) + ranges_max - 1
+            stop = min(self._lasts[at], last) if at < len(self._lasts) else last
+            yield first, stop
+            first = stop + 1
+
     def replace(self, first: int, last: int, state: int) -> None:
         """Says something else of a range that is accounted for."""
         parts = list(self.ranges(self.base, self.next - 1))

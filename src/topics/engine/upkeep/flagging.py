@@ -20,8 +20,9 @@ from topics.engine.state.block import Segment
 from topics.engine.state.topic import Topic
 from topics.types import EVICTED, SEQ_BASE
 
-# Runs of evicted seqs in one frame.
+# Runs of evicted seqs in one frame, and ranges that are looked at in one step.
 RUNS_MAX = 256
+RANGES_MAX = 16 * RUNS_MAX
 
 
 def write_flags(core: Core, segment: Segment) -> Iterator[None]:
@@ -54,18 +55,32 @@ def _log_floors(core: Core, topics: list[Topic]) -> Iterator[None]:
     committer = core.committer
     # What was staged before is not to share the fate of these, which may use the log's reserve.
     committer.flush()
-    tickets: list[Ticket[None]] = []
     for topic in topics:
-        assert topic.account is not None
-        runs = topic.account.runs(SEQ_BASE, dict(topic.lost)[EVICTED], EVICTED)
-        for at in range(0, len(runs), 2 * RUNS_MAX):
-            tickets.append(Ticket())
-            payload = runs[at : at + 2 * RUNS_MAX].tobytes()
-            committer.stage(floor_frame(topic, EVICTED, payload, tickets[-1]))
-        yield
-    committer.flush()
+        for tickets in _stage_evicted(core, topic):
+            # It may be much: the log takes it as it comes.
+            committer.flush()
+            for ticket in tickets:
+                # One that is not done waits for its turn behind a delete in pieces.
+                if ticket.error is not None:
+                    raise ticket.error
+            yield
     yield from core.until_durable()
-    for ticket in tickets:
-        # One that is not done is durable, and waits for its turn behind a delete in pieces.
-        if ticket.error is not None:
-            raise ticket.error
+
+
+def _stage_evicted(core: Core, topic: Topic) -> Iterator[list[Ticket[None]]]:
+    """Stages what the caps of a topic have evicted by now, a step at a time."""
+    account, last = topic.account, dict(topic.lost)[EVICTED]
+    assert account is not None
+    for low, high in account.pieces(SEQ_BASE, last, RANGES_MAX):
+        if topic.dropped:
+            return
+        runs = account.runs(low, high, EVICTED)
+        tickets: list[Ticket[None]] = []
+        for at in range(0, len(runs), 2 * RUNS_MAX):
+            payload = runs[at : at + 2 * RUNS_MAX].tobytes()
+            tickets.append(Ticket())
+            frame = floor_frame(topic, EVICTED, payload, tickets[-1])
+            # Not what was evicted since: a delete may be on its way that comes first in the log.
+            frame.floor = last + 1
+            core.committer.stage(frame)
+        yield tickets

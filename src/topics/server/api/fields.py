@@ -24,6 +24,9 @@ def shown(**schema: Any) -> msgspec.Meta:
 # Any size will do: what is above the server's maximum is clamped.
 Clamped = Annotated[int, msgspec.Meta(ge=0)]
 
+# Booleans in answers that are put together by hand.
+FALSE_TRUE = (b"false", b"true")
+
 DIGITS = re.compile(r"[0-9]{1,20}")
 EPOCH_SCHEMA = {"type": "string", "pattern": f"^{DIGITS.pattern}$"}
 Epoch = Annotated[

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Generator
 from functools import partial
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from topics.clock import Clock, SystemClock
 from topics.engine.commit.ticket import Ticket
@@ -123,17 +123,21 @@ class Services:
                 call.hold()
 
     def finish(
-        self, call: Call, ticket: Ticket[Any], answer: Callable[[LogTimes | None], Response]
+        self, call: Call, ticket: Ticket[T], answer: Callable[[T, LogTimes | None], Response]
     ) -> Answer:
-        """Answers when the ticket has ended; `answer` gets the log if that was waited for."""
-        log = self.engine.log_times
-
-        def ended(ticket: Ticket[Any], log: LogTimes | None) -> Response:
-            return answer(log) if ticket.error is None else response_to(ticket.error)
-
+        """Answers when the ticket has ended: with its result, and the log if it was waited for."""
+        if ticket.error is not None:
+            return response_to(ticket.error)
         if ticket.done:
-            return ended(ticket, None)
-        ticket.callback = lambda ticket: call.respond(ended(ticket, log))
+            return answer(ticket.result, None)
+
+        def ended(ticket: Ticket[T]) -> None:
+            if ticket.error is None:
+                call.respond(answer(ticket.result, self.driver.engine.log_times))
+            else:
+                call.fail(ticket.error)
+
+        ticket.callback = ended
         self.driver.flush_soon()
         return PENDING
 

@@ -6,12 +6,9 @@ log; what is answered are the bytes that were rendered when the jobs were writte
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Any
 
-from topics.engine.commit.ticket import Ticket
 from topics.engine.queues.claims import claimant_of
 from topics.engine.queues.leases import NamedJobs, check_named
 from topics.engine.state.queue_values import Extended, Nacked
@@ -21,7 +18,7 @@ from topics.server.api.auth import READ, WRITE
 from topics.server.api.call import Call
 from topics.server.api.decoding import check_content_type, decode
 from topics.server.api.route import STORED, Route
-from topics.server.http.errors import BadRequest, response_to
+from topics.server.http.errors import BadRequest
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.log_times import NOTHING, LogTimes
 from topics.server.loop.services import Services
@@ -51,9 +48,6 @@ _EXTENDED = (
     b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":{%b},"performance":'
     b'{"server_total_ms":%.3f,%b}}'
 )
-
-# Makes the answer; told whether the log was waited for.
-_Answering = Callable[[Ticket[Any], bool], Response]
 
 
 class QueueRoutes:
@@ -167,19 +161,13 @@ class QueueRoutes:
             name, body.node, body.seqs, body.delay_ms, body.lease_ids
         )
 
-        def answer(ticket: Ticket[Any], waited: bool) -> Response:
-            done: Nacked = ticket.result
+        def answer(done: Nacked, log: object) -> Response:
             self._settled(name, body.seqs, done.skipped)
-            return Response(
-                _SETTLED
-                % (
-                    b'{"topic":"%b","nacked":' % name.encode(), done.nacked, _seqs(done.skipped),
-                    done.ready, done.in_flight, (perf_counter() - call.began_s) * 1000,
-                    self._times.of(name) if waited else NOTHING,
-                )
-            )  # fmt: skip
+            lead = b'{"topic":"%b","nacked":' % name.encode()
+            counts, spent = (done.ready, done.in_flight), self._spent(call, name, log)
+            return Response(_SETTLED % (lead, done.nacked, _seqs(done.skipped), *counts, *spent))
 
-        return self._ended(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)
 
     def extend(self, call: Call, name: str) -> Answer:
         self._judge_topic(call, name)
@@ -190,39 +178,26 @@ class QueueRoutes:
             name, body.node, body.seqs, body.lease_ms, body.lease_ids
         )
 
-        def answer(ticket: Ticket[Any], waited: bool) -> Response:
-            done: Extended = ticket.result
+        def answer(done: Extended, log: object) -> Response:
             desk = self._desks.by_name.get(name)
             if desk is not None:
                 desk.note_extended()
             deadlines = b",".join([b'"%d":%d' % pair for pair in done.deadlines.items()])
-            return Response(
-                _EXTENDED
-                % (
-                    name.encode(), done.extended, _seqs(done.skipped), deadlines,
-                    (perf_counter() - call.began_s) * 1000,
-                    self._times.of(name) if waited else NOTHING,
-                )
-            )  # fmt: skip
+            told = (name.encode(), done.extended, _seqs(done.skipped), deadlines)
+            return Response(_EXTENDED % (*told, *self._spent(call, name, log)))
 
-        return self._ended(call, ticket, answer)
+        return self._services.finish(call, ticket, answer)
 
-    def _ended(self, call: Call, ticket: Ticket[Any], answer: _Answering) -> Answer:
-        if ticket.done:
-            return response_to(ticket.error) if ticket.error is not None else answer(ticket, False)
-        ticket.callback = partial(_respond, call, answer)
-        self._driver.flush_soon()
-        return PENDING
+    def _spent(self, call: Call, name: str, log: object) -> tuple[float, bytes]:
+        """What a call took, and the log of it where that was waited for."""
+        took_ms = (perf_counter() - call.began_s) * 1000
+        return took_ms, NOTHING if log is None else self._times.of(name)
 
     def _settled(self, name: str, seqs: list[int], skipped: list[int]) -> None:
         desk = self._desks.by_name.get(name)
         if desk is not None:
             left = set(skipped)
             desk.note_settled(seq for seq in seqs if seq not in left)
-
-
-def _respond(call: Call, answer: _Answering, ticket: Ticket[Any]) -> None:
-    call.respond(response_to(ticket.error) if ticket.error is not None else answer(ticket, True))
 
 
 def _out_of_range() -> BadRequest:

@@ -67,8 +67,7 @@ class CursorRoutes:
         ticket = engine.submit_put_cursor(topic, name, given)
         self._leases.take(key, body.owner, body.lease_ms)
 
-        def answer(log: LogTimes | None) -> Response:
-            found: CursorState = ticket.result
+        def answer(found: CursorState, log: LogTimes | None) -> Response:
             shown = body_of(call, found, created=found.created)
             shown.performance = call.performance(log)
             return call.answer(shown)
@@ -90,9 +89,9 @@ class CursorRoutes:
     def delete(self, call: Call, topic: str, name: str) -> Answer:
         ticket = self._services.engine.submit_delete_cursor(topic, name)
 
-        def answer(log: LogTimes | None) -> Response:
+        def answer(deleted: bool, log: LogTimes | None) -> Response:
             body = CursorDeleted(
-                topic=topic, cursor=name, deleted=ticket.result, performance=call.performance(log)
+                topic=topic, cursor=name, deleted=deleted, performance=call.performance(log)
             )
             return call.answer(body)
 

@@ -18,6 +18,7 @@ from topics.loose import Loose
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode, parse_epoch
+from topics.server.api.fields import FALSE_TRUE
 from topics.server.api.route import STORED, Route
 from topics.server.api.shapes import DiffBody, DiffPage
 from topics.server.http.message import COPY_BYTES_MAX, PENDING, Answer, Response
@@ -37,7 +38,6 @@ _TAIL = (
     b'"caught_up":%b,"tombstone":%b,"lag":%d,"epoch":"%d","performance":'
     b'{"server_total_ms":%.3f,"records_scanned":%d,"throttle_wait_ms":%.3f}}'
 )
-_FALSE_TRUE = (b"false", b"true")
 
 
 class ReadRoutes:
@@ -92,7 +92,7 @@ def render(call: Call, page: Page) -> Response:
     tombstone = b"null" if page.tombstone is None else _ENCODER.encode(page.tombstone)
     opening = _HEAD % page.topic.encode()
     closing = _TAIL % (
-        cursor, head, page.earliest_seq, _FALSE_TRUE[cursor == head], tombstone, head - cursor,
+        cursor, head, page.earliest_seq, FALSE_TRUE[cursor == head], tombstone, head - cursor,
         page.epoch, (perf_counter() - call.began_s) * 1000, page.records_scanned, call.parked_ms,
     )  # fmt: skip
     if not page.pieces:

@@ -14,7 +14,7 @@ from topics.loose import Loose
 from topics.server.api.auth import READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode, parse_epoch
-from topics.server.api.fields import U64_SCHEMA
+from topics.server.api.fields import FALSE_TRUE, U64_SCHEMA
 from topics.server.api.route import STORED, Parameter, Route
 from topics.server.api.shapes import RangeAnswer, RangeBody, SeqAt
 from topics.server.http.errors import BadRequest
@@ -29,7 +29,6 @@ _PAGE = (
     b'{"topic":"%b","records":%b,"gaps":%b,"next_from_seq":%d,"complete":%b,"epoch":"%d",'
     b'"performance":{"server_total_ms":%.3f,"records_scanned":%d}}'
 )
-_FALSE_TRUE = (b"false", b"true")
 
 
 class RangeRoutes:
@@ -116,7 +115,7 @@ def render(call: Call, page: RangePage) -> Answer:
         _PAGE
         % (
             page.topic.encode(), page.records_json, _ENCODER.encode(page.gaps),
-            page.next_from_seq, _FALSE_TRUE[page.complete], page.epoch,
+            page.next_from_seq, FALSE_TRUE[page.complete], page.epoch,
             (perf_counter() - call.began_s) * 1000, page.count,
         )
     )  # fmt: skip

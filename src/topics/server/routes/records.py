@@ -49,8 +49,7 @@ class RecordRoutes:
         config = engine.config_of(name)
         is_durable = config is not None and config.durable
 
-        def answer(log: LogTimes | None) -> Response:
-            done: Deleted = ticket.result
+        def answer(done: Deleted, log: LogTimes | None) -> Response:
             for told in self._services.on_deleted:
                 told(done.topic)
             body = RecordsDeleted(

@@ -79,7 +79,7 @@ class RouterRoutes:
         except (Incompatible, RouterCycle) as error:
             raise _as_seen_by(call.key, error) from None
 
-        def answer(log: LogTimes | None) -> Response:
+        def answer(_done: None, log: LogTimes | None) -> Response:
             spent = call.performance(log, is_durable=router.dest.config.durable)
             body = RouterPut(created=created, performance=spent, **_fields(router))
             return call.answer(body, 201 if created else 200)
@@ -97,7 +97,7 @@ class RouterRoutes:
     def delete(self, call: Call, name: str) -> Answer:
         deleted, ticket = self._services.engine.submit_unroute(name)
 
-        def answer(log: LogTimes | None) -> Response:
+        def answer(_done: None, log: LogTimes | None) -> Response:
             body = RouterDeleted(router=name, deleted=deleted, performance=call.performance(log))
             return call.answer(body)
 

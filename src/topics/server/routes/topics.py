@@ -75,7 +75,7 @@ class TopicRoutes:
         return self._finish_put(call, self._services.engine.submit_patch(name, given))
 
     def _finish_put(self, call: Call, put: Put) -> Answer:
-        def answer(log: LogTimes | None) -> Response:
+        def answer(_done: None, log: LogTimes | None) -> Response:
             config, before = put.topic.config, put.before
             body = TopicPut(
                 topic=put.topic.name, created=put.created, config=config,
@@ -117,7 +117,7 @@ class TopicRoutes:
             )  # fmt: skip
         deleted, ticket = engine.submit_drop(name, if_empty=if_empty)
 
-        def answer(log: LogTimes | None) -> Response:
+        def answer(_done: None, log: LogTimes | None) -> Response:
             is_durable = config is not None and config.durable
             body = TopicDeleted(
                 topic=name, deleted=deleted, routers_removed=removed,

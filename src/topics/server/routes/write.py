@@ -15,6 +15,7 @@ from topics.errors import InvalidRequest
 from topics.server.api.auth import WRITE
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, check_content_type
+from topics.server.api.fields import FALSE_TRUE
 from topics.server.api.route import Parameter, Route
 from topics.server.api.shapes import WriteBody, Written
 from topics.server.http.message import PENDING, Answer, Response
@@ -33,7 +34,6 @@ _ONE = (
     b'"performance":{"server_total_ms":%.3f,%b%b}}'
 )
 _ONE_WITH_SEQS = _ONE.replace(b',"head_seq"', b',"seqs":[%b],"head_seq"')
-_FALSE_TRUE = (b"false", b"true")
 _UNSAID = "unsaid"
 
 
@@ -119,7 +119,7 @@ class WriteRoute:
         seqs = _SEQS % consecutive(first, count, b",") if call.returns_seqs else b""
         body = _MANY % (
             done.topic.encode(), first, done.last_seq, seqs, done.head_seq, count,
-            _FALSE_TRUE[done.created], _FALSE_TRUE[done.deduped], took_ms, spent,
+            FALSE_TRUE[done.created], FALSE_TRUE[done.deduped], took_ms, spent,
         )  # fmt: skip
         call.respond(Response(body, 201 if done.created else 200))
 
