@@ -7,6 +7,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+# The head of a stream whose bytes never come.
+SILENT = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 # A script's line: bytes to answer with; b"" ends the connection without an answer.
 Line = bytes
 
@@ -25,7 +27,7 @@ def is_cut(line: Line) -> bool:
     """Whether an answer is shorter than it says."""
     head, found, body = line.partition(b"\r\n\r\n")
     length = head.decode().partition("Content-Length: ")[2].partition("\r\n")[0]
-    return not found or len(body) < int(length)
+    return not found or len(body) < int(length or 0)
 
 
 @dataclass

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.client import log_calls, queue_calls, reader_calls
 from topics.client.methods import blocking
-from topics.client.options import options_of
-from topics.client.request import Request, error_of
+from topics.client.options import Options, options_of
+from topics.client.request import Request, result_of
 from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
 from topics.client.transport import Transport
 from topics.client.values import RouterSummary, TopicSummary
 from topics.errors import TopicsError
+
+if TYPE_CHECKING:
+    from topics.client.follow import Mode
+    from topics.client.sync_follow import Follower
 
 T = TypeVar("T")
 
@@ -38,17 +42,22 @@ class Client:
         self.options = options_of(url, token, timeout_s=timeout_s, ca_file=ca_file, retries=retries)
         self._transport = Transport(self.options)
 
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """A client with the settings of another one."""
+        return cls(
+            options.url, options.token, timeout_s=options.timeout_s, ca_file=options.ca_file,
+            retries=options.retries,
+        )  # fmt: skip
+
     def send(self, request: Request[T]) -> T:
         """Sends what a call describes, again where that is safe, and returns its answer."""
         attempts: Attempts | None = None
         while True:
             try:
-                reply = self._transport.exchange(request)
-                if reply.status < 400:
-                    return request.read(reply.body)
-                error = error_of(reply)
-            except TopicsError as lost:
-                error = lost
+                return result_of(request, self._transport.exchange(request))
+            except TopicsError as failed:
+                error = failed
             attempts = attempts or Attempts(request, self.options.retries)
             time.sleep(attempts.pause_s_after(error))
 
@@ -110,6 +119,31 @@ class Client:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def follow(
+        self,
+        *topics: str,
+        from_seq: int = 0,
+        from_ts_ms: int | None = None,
+        tail: bool = False,
+        cursor: str | None = None,
+        node: str | Sequence[str] | None = None,
+        include_tags: bool = False,
+        include_meta: bool = True,
+        mode: Mode = "auto",
+    ) -> Follower:
+        """Records and gaps of topics as they come, each once and in order, over interruptions.
+
+        It begins after `from_seq`, at a time, at the tail, or where the named `cursor` stands,
+        which `commit` moves. It ends when all topics were deleted. Raises TopicNotFound.
+        """
+        from topics.client.sync_follow import Follower, Wanted
+
+        wanted = Wanted(
+            topics, from_seq=from_seq, from_ts_ms=from_ts_ms, tail=tail, cursor=cursor, node=node,
+            include_tags=include_tags, include_meta=include_meta, mode=mode,
+        )  # fmt: skip
+        return Follower(self, wanted)
 
     def close(self) -> None:
         """Closes the connections. Calls that still wait fail as Unreachable."""

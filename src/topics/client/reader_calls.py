@@ -190,7 +190,7 @@ def watch(
     `lenient` leaves out topics that do not exist instead of raising TopicNotFound.
     """
     text = body(
-        topics=topics, node=node, limit=limit, max_batch_bytes=max_batch_bytes,
+        topics=dict(topics), node=node, limit=limit, max_batch_bytes=max_batch_bytes,
         heartbeat_ms=heartbeat_ms, include_meta=include_meta, include_tags=include_tags,
         include_data=include_data, consistency=consistency,
     )  # fmt: skip

@@ -136,6 +136,19 @@ for _kind in _kinds(TopicsError):
         _BY_CODE.setdefault(_kind.code, _kind)
 
 
+def result_of(request: Request[T], reply: Reply) -> T:
+    """What an answer becomes. Raises the error that it is, or Refused for what is none of ours."""
+    if reply.status >= 400:
+        raise error_of(reply)
+    try:
+        return request.read(reply.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = reply.body[:200].decode("utf-8", "replace")
+        raise Refused(
+            f"an answer that is not one of topics ({error}): {text!r}", "unknown", reply.status
+        ) from None
+
+
 def error_of(reply: Reply) -> TopicsError:
     """The error that an answer is. Its `detail` has `retry_after_ms` when the server said so."""
     try:

@@ -7,8 +7,9 @@ Unreachable, and its `sent` says whether the request may have arrived.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -17,9 +18,10 @@ from pyreqwest.client import ClientBuilder, SyncClientBuilder
 from pyreqwest.client import SyncClient as SyncHttp
 from pyreqwest.exceptions import ConnectTimeoutError, PyreqwestError
 from pyreqwest.request import RequestBuilder, SyncRequestBuilder
+from pyreqwest.response import Response
 
 from topics.client.options import Options
-from topics.client.request import JSON, Reply, Request
+from topics.client.request import JSON, Reply, Request, error_of
 from topics.errors import Unreachable
 
 T = TypeVar("T")
@@ -71,6 +73,30 @@ class AsyncTransport:
         except PyreqwestError as error:
             raise lost(error, self._options) from None
         return Reply(answer.status, body.to_bytes(), answer.get_header("retry-after"))
+
+    @asynccontextmanager
+    async def stream(self, request: Request[Any]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of an answer as they come. Raises what the server refuses with."""
+        sent = self._http.request(request.method, self._options.url + request.path)
+        if request.headers is not None:
+            sent = sent.headers(request.headers)
+        try:
+            # The library would gather this much before it hands over the first byte.
+            async with sent.streamed_read_buffer_limit(0).build_streamed() as answer:
+                if answer.status >= 400:
+                    body = (await answer.bytes()).to_bytes()
+                    raise error_of(Reply(answer.status, body, answer.get_header("retry-after")))
+                yield self._chunks(answer)
+        except PyreqwestError as error:
+            raise lost(error, self._options) from None
+
+    async def _chunks(self, answer: Response) -> AsyncIterator[bytes]:
+        reader = answer.body_reader
+        try:
+            while (chunk := await reader.read_chunk()) is not None:
+                yield chunk.to_bytes()
+        except PyreqwestError as error:
+            raise lost(error, self._options) from None
 
     async def close(self) -> None:
         await self._http.close()

@@ -1,0 +1,222 @@
+"""`follow`: records and gaps of topics as they come, each once and in order, over any interruption.
+
+The event stream is used where it gets through, and long-polls where something in between holds it
+back. After an interruption the follower asks again from its own places: it does not depend on what
+the server remembers of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from topics.client import reader_calls
+from topics.client.event_stream import EventReader
+from topics.client.following import LIMIT, Batch, Following, Item, Received
+from topics.client.reader_calls import WatchFrom
+from topics.client.request import Request
+from topics.client.retries import Attempts
+from topics.errors import InvalidRequest, NotFound, TopicsError, Unreachable
+
+if TYPE_CHECKING:
+    from topics.client.async_client import AsyncClient
+
+Mode = Literal["auto", "stream", "poll"]
+HEARTBEAT_MS = 5_000
+# Nothing for so long means that the stream is dead; heartbeats come more often.
+SILENCE_S = 2 * HEARTBEAT_MS / 1000 + 5
+# A stream sends its first bytes at once. Where they do not come, something holds them back.
+FIRST_BYTES_S = 5.0
+HELD_BACK_MAX = 2
+POLL_WAIT_MS = 20_000
+# With several topics each is asked in turn, so none may wait for long.
+POLL_WAIT_MANY_MS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to follow, from where, and how it is to look."""
+
+    topics: tuple[str, ...]
+    from_seq: int = 0
+    from_ts_ms: int | None = None
+    tail: bool = False
+    cursor: str | None = None
+    node: str | Sequence[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    mode: Mode = "auto"
+
+    def look(self) -> dict[str, Any]:
+        return {
+            "node": self.node, "include_tags": self.include_tags,
+            "include_meta": self.include_meta,
+        }  # fmt: skip
+
+    def check(self) -> None:
+        if not self.topics:
+            raise InvalidRequest("follow needs at least one topic")
+        starts = [self.from_seq != 0, self.from_ts_ms is not None, self.tail]
+        if sum(starts) > 1:
+            raise InvalidRequest("follow starts at one of from_seq, from_ts_ms and tail")
+
+
+class HandedOver:
+    """How far the caller has been given what was received: what a commit stores."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, tuple[int, str]] = {}
+
+        self._committed: dict[str, tuple[int, str]] = {}
+
+    def over(self, batch: Batch) -> Iterator[Item]:
+        """The items of a batch; each counts as handed over when it is asked for."""
+        places, topic, epoch = self.places, batch.topic, batch.epoch
+        for item in batch.items[:-1]:
+            if isinstance(item, Received):
+                places[topic] = (item.seq, epoch)
+            yield item
+        places[topic] = (batch.seq_after, epoch)
+        yield batch.items[-1]
+
+    def commits(self, cursor: str | None) -> list[Request[Any]]:
+        """The calls that store what is new. Raises InvalidRequest without a cursor's name."""
+        if cursor is None:
+            raise InvalidRequest("this follow has no cursor: name one with cursor=")
+        new = {name: at for name, at in self.places.items() if self._committed.get(name) != at}
+        self._committed |= new
+        return [
+            reader_calls.set_cursor(name, cursor, seq, epoch=epoch)
+            for name, (seq, epoch) in new.items()
+        ]
+
+
+class AsyncFollower:
+    """Iterate it. `commit` stores the cursor behind the last item that the iteration gave."""
+
+    def __init__(self, client: AsyncClient, wanted: Wanted) -> None:
+        wanted.check()
+        self._client = client
+        self._wanted = wanted
+        self._handed = HandedOver()
+        self._held_back = 0
+        self._is_polling = wanted.mode == "poll"
+        # Less at a time where connections break before anything whole has come through.
+        self._limit = LIMIT
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for item in self._handed.over(batch):
+                    yield item
+
+    async def commit(self) -> None:
+        """Stores how far the caller has come under the cursor's name. Raises CursorRegressed."""
+        for request in self._handed.commits(self._wanted.cursor):
+            await self._client.send(request)
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """What comes, as it comes: runs of records of a topic, and gaps. Nothing of it is noted."""
+        following = Following(await self._places())
+        attempts: Attempts | None = None
+        is_first = True
+        while following.places:
+            way = self._polled if self._is_polling else self._streamed
+            try:
+                async with aclosing(way(following, is_first)) as batches:
+                    async for batch in batches:
+                        attempts, is_first = None, False
+                        self._limit = min(self._limit * 2, LIMIT)
+                        yield batch
+            except TopicsError as error:
+                if is_first and isinstance(error, NotFound):
+                    raise
+                if attempts is not None:
+                    self._limit = max(self._limit // 4, 1)
+                attempts = attempts or Attempts(_FOLLOW, self._client.options.retries)
+                await asyncio.sleep(attempts.pause_s_after(error))
+
+    async def _places(self) -> dict[str, WatchFrom]:
+        wanted = self._wanted
+        return {name: await self._place(name) for name in wanted.topics}
+
+    async def _place(self, name: str) -> WatchFrom:
+        wanted = self._wanted
+        if wanted.cursor is not None:
+            try:
+                found = await self._client.cursor(name, wanted.cursor)
+                return WatchFrom(from_seq=found.seq, epoch=found.epoch)
+            except NotFound:
+                # Without the topic, the watch says so.
+                pass
+        if wanted.from_ts_ms is not None:
+            at = await self._client.seq_at(name, wanted.from_ts_ms)
+            if at.seq is not None:
+                return WatchFrom(from_seq=at.seq - 1, epoch=at.epoch)
+        return WatchFrom(
+            from_seq=wanted.from_seq, tail=wanted.tail or wanted.from_ts_ms is not None
+        )
+
+    async def _streamed(self, following: Following, is_first: bool) -> AsyncGenerator[Batch, None]:
+        session = await self._client.send(
+            reader_calls.watch(
+                following.places,
+                limit=self._limit, heartbeat_ms=HEARTBEAT_MS, lenient=not is_first,
+                **self._wanted.look(),
+            )
+        )  # fmt: skip
+        following.began(session)
+        request = Request("GET", session.stream_url, bytes, headers={"Accept": "text/event-stream"})
+        reader = EventReader()
+        patience_s = FIRST_BYTES_S
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(patience_s):
+                    chunks = await stack.enter_async_context(self._client.open_stream(request))
+                while following.places:
+                    async with asyncio.timeout(patience_s):
+                        chunk = await anext(chunks, None)
+                    if chunk is None:
+                        raise Unreachable("the stream ended")
+                    patience_s = SILENCE_S
+                    self._held_back = 0
+                    for event in reader.feed(chunk):
+                        batch = following.take(event)
+                        if batch is not None:
+                            yield batch
+        except TimeoutError:
+            if patience_s == FIRST_BYTES_S:
+                self._held_back += 1
+                self._is_polling = self._wanted.mode == "auto" and self._held_back >= HELD_BACK_MAX
+            raise Unreachable("the stream is silent") from None
+
+    async def _polled(self, following: Following, is_first: bool) -> AsyncGenerator[Batch, None]:
+        look = self._wanted.look()
+        await self._resolve_tails(following)
+        wait_ms = POLL_WAIT_MS if len(following.places) == 1 else POLL_WAIT_MANY_MS
+        while following.places:
+            for name in list(following.places):
+                try:
+                    page = await self._client.send(
+                        following.poll(name, wait_ms, self._limit, **look)
+                    )
+                except NotFound:
+                    if is_first and following.places[name].epoch is None:
+                        raise
+                    del following.places[name]
+                    continue
+                for batch in following.take_page(page):
+                    yield batch
+
+    async def _resolve_tails(self, following: Following) -> None:
+        for name, place in following.places.items():
+            if place.tail:
+                state = await self._client.topic(name)
+                following.places[name] = WatchFrom(from_seq=state.head_seq, epoch=state.epoch)
+
+
+# Stands for the whole of a follow where it is tried again: reading it on is always safe.
+_FOLLOW: Request[bytes] = Request("GET", "", bytes)

@@ -1,0 +1,206 @@
+"""Where a follower is, and what it has been told: no sockets, no clocks.
+
+Events and pages go in, batches of records and gaps come out, each once and in order. A place only
+moves by what was handed out as a batch, so whoever asks the server again from the places misses
+nothing and is told nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from topics.client import values
+from topics.client.event_stream import Event
+from topics.client.reader_calls import WatchFrom, diff
+from topics.client.request import Request, reading, reading_records
+from topics.client.values import Gap
+from topics.errors import CorruptData, Unreachable
+from topics.types import Record, Tombstone
+
+# Records in one frame or page.
+LIMIT = 1000
+RECREATED = "recreated"
+# Codes of `error` events that leave the stream open.
+ADVISORY_CODES = frozenset({429, 503})
+
+
+class Received(Record, frozen=True, kw_only=True):
+    """A record of a topic that is followed."""
+
+    topic: str = ""
+    epoch: str = ""
+
+
+Item = Received | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records of one topic, or one gap, and the place after them."""
+
+    topic: str
+    epoch: str
+    items: list[Received] | list[Gap]
+    seq_after: int
+
+
+class PolledPage(msgspec.Struct):
+    topic: str
+    epoch: str
+    records: list[Received]
+    next_from_seq: int
+    tombstone: Tombstone | None
+
+
+class _RecordFrame(msgspec.Struct):
+    topic: str
+    records: list[Received]
+    from_seq: int
+    to_seq: int
+    epoch: str
+
+
+class _TombstoneFrame(msgspec.Struct):
+    topic: str
+    reason: str
+    gap_from: int
+    gap_to: int
+    earliest_seq: int
+    epoch: str
+
+
+class _TopicFrame(msgspec.Struct):
+    topic: str
+    epoch: str
+    head_seq: int = 0
+
+
+class _ErrorFrame(msgspec.Struct):
+    code: int = 0
+    error: str = ""
+    topics: list[str] | None = None
+
+
+_RECORDS = reading_records(_RecordFrame, "records", lambda frame: frame.records)
+_POLLED = reading_records(PolledPage, "records", lambda page: page.records)
+_TOMBSTONE = reading(_TombstoneFrame)
+_TOPIC = reading(_TopicFrame)
+_ERROR = reading(_ErrorFrame)
+
+
+class Following:
+    """The places of one follower."""
+
+    def __init__(self, places: Mapping[str, WatchFrom]) -> None:
+        self.places = dict(places)
+
+    def began(self, session: values.Watching) -> None:
+        """A session has begun: topics that are gone leave, and a tail is somewhere now."""
+        for name in list(self.places):
+            told = session.topics.get(name)
+            if told is None:
+                del self.places[name]
+            elif self.places[name].tail or self.places[name].epoch is None:
+                self.places[name] = WatchFrom(from_seq=told.from_seq, epoch=told.epoch)
+
+    def take(self, event: Event) -> Batch | None:
+        """What an event tells. Raises Unreachable when the stream can not be gone on with."""
+        try:
+            if event.name == "record":
+                return self._records(event.data)
+            if event.name == "tombstone":
+                return self._tombstone(event.data)
+            if event.name == "caught-up":
+                told = _TOPIC(event.data)
+                place = self.places.get(told.topic)
+                # Whatever is still below the head was removed in silence.
+                if place is not None and place.epoch == told.epoch:
+                    self._move(told.topic, told.epoch, max(place.from_seq, told.head_seq))
+            elif event.name == "topic-deleted":
+                self.places.pop(_TOPIC(event.data).topic, None)
+            elif event.name == "error":
+                _judge(_ERROR(event.data))
+        except msgspec.DecodeError as error:
+            raise Unreachable(f"an event that is not one of ours: {error}") from None
+        return None
+
+    def poll(self, topic: str, wait_ms: int, limit: int, **look: Any) -> Request[PolledPage]:
+        """The long-poll for what comes after a place."""
+        place = self.places[topic]
+        asked = diff(
+            topic, from_seq=place.from_seq, epoch=place.epoch, wait_ms=wait_ms, limit=limit, **look
+        )
+        return Request(asked.method, asked.path, _POLLED, asked.body, wait_s=asked.wait_s)
+
+    def take_page(self, page: PolledPage) -> list[Batch]:
+        """What a page tells: first the loss, then the records."""
+        batches = []
+        gap = page.tombstone
+        if gap is not None:
+            after = gap.earliest_seq - 1 if gap.reason == RECREATED else gap.gap_to
+            batches.append(
+                self._gap(page.topic, page.epoch, gap.gap_from, gap.gap_to, gap.reason, after)
+            )
+        if page.records:
+            batch = self._batch(page.topic, page.epoch, page.records, page.next_from_seq)
+            batches.append(batch)
+        self._move(page.topic, page.epoch, page.next_from_seq)
+        return batches
+
+    def _records(self, data: bytes) -> Batch | None:
+        frame = _RECORDS(data)
+        place = self.places.get(frame.topic)
+        if place is None:
+            return None
+        if place.epoch != frame.epoch or frame.from_seq > place.from_seq:
+            raise Unreachable(
+                f"the stream of {frame.topic!r} went on at {frame.from_seq} instead of "
+                f"{place.from_seq}"
+            )
+        new = frame.records
+        if new and new[0].seq <= place.from_seq:
+            new = [record for record in new if record.seq > place.from_seq]
+        self._move(frame.topic, frame.epoch, max(frame.to_seq, place.from_seq))
+        return self._batch(frame.topic, frame.epoch, new, frame.to_seq) if new else None
+
+    def _batch(self, topic: str, epoch: str, records: list[Received], after: int) -> Batch:
+        for record in records:
+            msgspec.structs.force_setattr(record, "topic", topic)
+            msgspec.structs.force_setattr(record, "epoch", epoch)
+        return Batch(topic, epoch, records, after)
+
+    def _tombstone(self, data: bytes) -> Batch | None:
+        frame = _TOMBSTONE(data)
+        place = self.places.get(frame.topic)
+        if place is None:
+            return None
+        if frame.reason == RECREATED:
+            after = frame.earliest_seq - 1
+        elif frame.epoch == place.epoch and frame.gap_to <= place.from_seq:
+            return None
+        else:
+            after = frame.gap_to
+        self._move(frame.topic, frame.epoch, after)
+        return self._gap(
+            frame.topic, frame.epoch, frame.gap_from, frame.gap_to, frame.reason, after
+        )
+
+    def _gap(self, topic: str, epoch: str, first: int, last: int, reason: str, after: int) -> Batch:
+        gap = Gap(gap_from=first, gap_to=last, reason=reason, epoch=epoch, topic=topic)
+        return Batch(topic, epoch, [gap], after)
+
+    def _move(self, topic: str, epoch: str, seq: int) -> None:
+        self.places[topic] = WatchFrom(from_seq=seq, epoch=epoch)
+
+
+def _judge(frame: _ErrorFrame) -> None:
+    """Raises what an `error` event means, unless the stream goes on."""
+    if frame.code in ADVISORY_CODES and frame.topics is not None:
+        return
+    if frame.code == CorruptData.status:
+        raise CorruptData(frame.error)
+    raise Unreachable(f"the stream ended: {frame.error}")
