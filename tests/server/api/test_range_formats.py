@@ -180,9 +180,11 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_format_says_the_same(seed: int) -> None:
+def test_every_format_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the tier, the removal, the match and the budget: the same rows and the same end."""
     history = History(seed)
+    monkeypatch.setattr(arrow, "BATCH_ROWS_MAX", history.rng.choice([1, 3, 20, 8192]))
+    monkeypatch.setattr(arrow, "BATCH_BYTES_MAX", history.rng.choice([1, 1000, 10**6]))
     history.run()
     engine, rng = history.world.engine, history.rng
     for topic in ("t", "copy"):

@@ -79,27 +79,29 @@ class _Group:
     count: int = 0
     size: int = 0
 
-    @property
-    def is_full(self) -> bool:
-        return self.count + len(self.gaps) >= BATCH_ROWS_MAX or self.size >= BATCH_BYTES_MAX
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether so many more rows fit; what is alone always does."""
+        rows = self.count + len(self.gaps)
+        return not rows or (rows + count <= BATCH_ROWS_MAX and self.size + size <= BATCH_BYTES_MAX)
 
 
 def _groups(page: RangePage) -> Iterator[_Group]:
     group = _Group()
     for part in page.parts:
         if isinstance(part, Gap):
+            if not group.has_room(1, 0):
+                yield group
+                group = _Group()
             group.gaps.append((group.count, part))
-        for stretch in () if isinstance(part, Gap) else part.stretches:
-            for piece in stretch.split(BATCH_ROWS_MAX):
-                group.stretches.append(piece)
-                group.count += len(piece)
-                group.size += piece.spans.span(piece.start, piece.stop)
-                if group.is_full:
-                    yield group
-                    group = _Group()
-        if group.is_full:
-            yield group
-            group = _Group()
+            continue
+        for piece in (piece for each in part.stretches for piece in each.split(BATCH_ROWS_MAX)):
+            size = piece.spans.span(piece.start, piece.stop)
+            if not group.has_room(len(piece), size):
+                yield group
+                group = _Group()
+            group.stretches.append(piece)
+            group.count += len(piece)
+            group.size += size
     if group.count or group.gaps:
         yield group
 
