@@ -1,8 +1,7 @@
 """Where data and meta are in many records at once: by arithmetic over the index of a run.
 
 The form of a record is that of record.py. What is beside data and meta has a length that follows
-from seq, time, node and whether there is meta, so that their bytes are counted without the record;
-only where data ends in front of meta is looked for in the bytes themselves.
+from seq, time, node and whether there is meta, so that their bytes are counted without the record.
 """
 
 from __future__ import annotations
@@ -12,15 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from topics.engine.state.record import FRAME_BYTES, META, META_BYTES, digits, node_part
+from topics.engine.state.record import FRAME_BYTES, META_BYTES, digits, node_part
 from topics.storage.columns import Columns, Spans
 
 Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-
-# The bytes of META in front of the last two, as one number.
-_META_NUMBER = np.frombuffer(META[:8], np.uint64)[0]
-_EIGHT = np.arange(8)
 
 
 def contents(spans: Spans, first: int, start: int, stop: int) -> Numbers:
@@ -78,20 +72,6 @@ def times_at(spans: Spans, rows: Numbers) -> Numbers:
     if len(spans.times) == 1:
         return np.full(len(rows), spans.times[0], np.int64)
     return np.array(spans.times, np.int64)[runs_at(spans, rows)]
-
-
-def meta_starts(raw: Bytes, starts: Numbers, ends: Numbers) -> Numbers:
-    """Where the meta part of each record begins; all of them have one.
-
-    `raw` holds the records in order; `starts` and `ends` are anywhere in front of the meta part,
-    and behind it.
-    """
-    near = np.flatnonzero((raw[7:-1] == META[7]) & (raw[8:] == META[8]))
-    eights = raw[near[:, None] + _EIGHT].view(np.uint64)[:, 0]
-    found = near[eights == _META_NUMBER]
-    last: Numbers = found[np.searchsorted(found, ends) - 1]
-    assert bool((last >= starts).all()), "a record with meta has a meta part"
-    return last
 
 
 def _node_bytes(nodes: Sequence[str | None]) -> Numbers | int:

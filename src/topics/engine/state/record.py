@@ -6,7 +6,7 @@
 front when somebody asks for it. The comma behind a record belongs to it, so that a run of records
 is a slice. Inside a JSON string every quote is escaped: the markers can only be where the renderer
 put them, the first `,"data":` and, in a record with meta, the last `,"meta":{`. Nobody but this
-module, and places.py for many records at once, looks into those bytes.
+module looks into those bytes, but for who cuts many records at once by `places` and META.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ ROUTER_META = "_topics_router"
 RECORD = b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
 _NODE = b',"$node":'
 _DATA = b',"data":'
+# Where meta begins: the last one in a record that has any.
 META = b',"meta":{'
 _END = b"},"
 # What every record has beside its seq, time, node, data and meta; and what it has with meta, beside

@@ -128,7 +128,9 @@ class _Records:
             self.seqs[row:stop] = rows + stretch.first
             self.times[row:stop] = places.times_at(columns, rows)
             ends = np.array(columns.ends[stretch.start : stretch.stop], np.int64)
-            self.ends[row:stop] = ends[rows - stretch.start] + (byte - base)
+            if stretch.picks is not None:
+                ends = ends[rows - stretch.start]
+            self.ends[row:stop] = ends + (byte - base)
             self.contents[row:stop] = stretch.contents
             if columns.metas is not None:
                 self.has_meta[row:stop] = np.frombuffer(columns.metas, np.uint8)[rows] != 0
@@ -194,7 +196,7 @@ class _Rows:
         if records.has_meta.any():
             which = np.flatnonzero(records.has_meta)
             starts[which] -= META_BYTES
-            found = places.meta_starts(records.raw, starts[which], ends[which])
+            found = arrow_texts.meta_starts(pa, records.raw, starts[which], ends[which])
             texts = arrow_texts.cut(pa, records.raw, found + META_BYTES, ends[which])
             ends[which] = found
             meta = arrow_texts.maps(pa, meta.type, texts, records.has_meta)
@@ -210,7 +212,7 @@ class _Rows:
         )  # fmt: skip
 
     def _texts(self, texts: list[str | None] | None, count: int) -> Any:
-        return self._no_text[:count] if texts is None else arrow_texts.column(self._pa, texts)
+        return self._no_text[:count] if texts is None else self._pa.array(texts, self._pa.string())
 
     def _gaps(self, group: _Group) -> Any:
         page, pa = self._page, self._pa

@@ -1,7 +1,7 @@
 """Columns of texts for Arrow: cut out of bytes, or out of the JSON of meta, many at once.
 
 Meta is JSON that we have rendered: no spaces, no name twice. Where every value is a text without
-an escape, its quotes say where names and values are; any other is decoded, one by one.
+an escape, its quotes say where names and values are; any other is decoded.
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from topics.engine.state.places import Numbers
+from topics.engine.state.record import META
 
 QUOTE, BACKSLASH = b'"\\'
+NEAR_BYTES = 128
+# Objects that are decoded in one go, which nobody can interrupt.
+DECODED_TOGETHER = 512
+
+_METAS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_TEXT = msgspec.json.Decoder(str)
 
 
 def cut(pa: Any, raw: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> Any:
@@ -30,20 +37,26 @@ def cut(pa: Any, raw: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> 
     return everything.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
-def column(pa: Any, texts: list[str | None]) -> Any:
-    """Texts, some of which may be missing."""
-    there = [text or "" for text in texts]
-    whole = "".join(there)
-    if not whole.isascii():
-        return pa.array(texts, pa.string())
-    offsets = np.zeros(len(texts) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, there), np.int32, len(texts)), out=offsets[1:])
-    valid = None
-    if None in texts:
-        is_there = np.fromiter((text is not None for text in texts), np.bool_, len(texts))
-        valid = pa.py_buffer(np.packbits(is_there, bitorder="little"))
-    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(whole.encode())]
-    return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+def meta_starts(
+    pa: Any,
+    raw: npt.NDArray[np.uint8],
+    starts: Numbers,
+    ends: Numbers,
+    near_bytes: int = NEAR_BYTES,
+) -> Numbers:
+    """Where the meta part begins in each of these pieces, all of which end with one."""
+    # Most have little: it is looked for near the end, then farther away.
+    near = np.maximum(starts, ends - near_bytes)
+    parts = pa.compute.split_pattern(cut(pa, raw, near, ends), META, max_splits=1, reverse=True)
+    edges = np.asarray(parts.offsets)
+    sizes = np.diff(np.frombuffer(parts.values.buffers()[1], np.int32, len(parts.values) + 1))
+    found: Numbers = ends - sizes[edges[1:] - 1] - len(META)
+    missed = np.flatnonzero(np.diff(edges) == 1)
+    if len(missed):
+        assert bool((near > starts)[missed].all()), "a record with meta has a meta part"
+        wider = 16 * near_bytes
+        found[missed] = meta_starts(pa, raw, starts[missed], ends[missed], wider)
+    return found
 
 
 def maps(pa: Any, kind: Any, texts: Any, has_meta: npt.NDArray[np.bool_]) -> Any:
@@ -64,71 +77,97 @@ def maps(pa: Any, kind: Any, texts: Any, has_meta: npt.NDArray[np.bool_]) -> Any
 
 
 def _pairs(pa: Any, raw: npt.NDArray[np.uint8], edges: Numbers) -> tuple[Any, Any, Numbers]:
-    """Names and values of JSON objects, and how many each has."""
+    """Names and values of JSON objects that stand one behind the other, and how many each has."""
     quotes = np.flatnonzero(raw == QUOTE)
     at = np.searchsorted(quotes, edges)
     counts = np.diff(at)
     is_plain = _are_plain(raw, edges, quotes, at)
-    if is_plain.all():
+    if is_plain is None:
         return *_plain_pairs(pa, raw, quotes), counts >> 2
     names, values = _plain_pairs(pa, raw, quotes[np.repeat(is_plain, counts)])
-    others = [
-        _decoded(raw[edges[row] : edges[row + 1]].tobytes())
-        for row in np.flatnonzero(~is_plain).tolist()
-    ]
-    pairs = [pair for other in others for pair in other]
+    others = _Decoded(raw, edges, np.flatnonzero(~is_plain))
     counts >>= 2
-    counts[~is_plain] = [len(other) for other in others]
+    counts[~is_plain] = others.counts
     # Both kinds, back in the order of their records.
     is_quoted = np.repeat(is_plain, counts)
     order = np.empty(len(is_quoted), np.int64)
     order[is_quoted] = np.arange(len(names))
     order[~is_quoted] = np.arange(len(names), len(order))
-    return (
-        pa.concat_arrays([names, pa.array([name for name, _ in pairs], pa.string())]).take(
-            pa.array(order)
-        ),
-        pa.concat_arrays([values, pa.array([value for _, value in pairs], pa.string())]).take(
-            pa.array(order)
-        ),
-        counts,
+    both = [(names, others.names), (values, others.values)]
+    names, values = (
+        pa.concat_arrays([plain, pa.array(other, pa.string())]).take(pa.array(order))
+        for plain, other in both
     )
+    return names, values, counts
 
 
 def _are_plain(
     raw: npt.NDArray[np.uint8], edges: Numbers, quotes: Numbers, at: Numbers
-) -> npt.NDArray[np.bool_]:
-    """Which of these objects are nothing but names and texts between quotes."""
+) -> npt.NDArray[np.bool_] | None:
+    """Which of these objects are nothing but names and texts between quotes; None: all are.
+
+    That is: `{"`, `":"`, `","` and `"}`, with one byte between a quote that ends a text and the one
+    that begins the next.
+    """
     counts = np.diff(at)
-    is_plain: npt.NDArray[np.bool_] = counts & 3 == 0
     slashes = np.flatnonzero(raw == BACKSLASH)
-    if len(slashes):
-        is_plain[np.searchsorted(edges, slashes, side="right") - 1] = False
-    # How far each quote is from the one in front of it; the first from the object's beginning.
-    if not len(quotes):
-        return is_plain
-    steps = np.diff(quotes, prepend=0)
+    is_plain: npt.NDArray[np.bool_] = counts & 3 == 0
+    is_plain[np.searchsorted(edges, slashes, side="right") - 1] = False
+    if counts.all():
+        begins, ends = quotes[at[:-1]] == edges[:-1] + 1, quotes[at[1:] - 1] + 2 == edges[1:]
+        is_plain &= begins & ends
+    else:
+        some = counts > 0
+        is_plain[some] &= quotes[at[:-1][some]] == edges[:-1][some] + 1
+        is_plain[some] &= quotes[at[1:][some] - 1] + 2 == edges[1:][some]
+    if not is_plain.all():
+        return _are_each_plain(is_plain, quotes, at)
+    is_wrong = quotes[2::2] - quotes[1:-1:2] != 2
+    # From one object to the next there is more between them.
+    is_wrong[(at[1:-1][(at[1:-1] > 0) & (at[1:-1] < len(quotes))] >> 1) - 1] = False
+    return _are_each_plain(is_plain, quotes, at) if is_wrong.any() else None
+
+
+def _are_each_plain(
+    is_plain: npt.NDArray[np.bool_], quotes: Numbers, at: Numbers
+) -> npt.NDArray[np.bool_]:
+    """The same where some are not, of those of which it is not known yet."""
+    counts = np.diff(at)
     row = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(quotes)) - at[:-1][row]
-    is_first = place == 0
-    steps[is_first] = quotes[is_first] - edges[:-1][row[is_first]] + 1
-    # `{"`, `":"` and `","`: one byte lies between a quote that ends and one that begins.
-    wrong = (place & 1 == 0) & (steps != 2)
-    is_plain[row[wrong]] = False
-    some = counts > 0
-    is_plain[some] &= quotes[at[1:][some] - 1] + 2 == edges[1:][some]
+    is_begin = (place > 0) & (place & 1 == 0)
+    is_wrong = is_begin & (np.diff(quotes, prepend=0) != 2)
+    is_plain[row[is_wrong]] = False
     return is_plain
 
 
 def _plain_pairs(pa: Any, raw: npt.NDArray[np.uint8], quotes: Numbers) -> tuple[Any, Any]:
-    both = cut(pa, raw, quotes[0::2] + 1, quotes[1::2]).view(pa.string())
-    evens = np.arange(0, len(both), 2)
-    return both.take(pa.array(evens)), both.take(pa.array(evens + 1))
+    names = cut(pa, raw, quotes[0::4] + 1, quotes[1::4])
+    values = cut(pa, raw, quotes[2::4] + 1, quotes[3::4])
+    return names.view(pa.string()), values.view(pa.string())
 
 
-def _decoded(text: bytes) -> list[tuple[str, str]]:
+class _Decoded:
+    """Names and values of the objects that are not plain, and how many each has."""
+
+    def __init__(self, raw: npt.NDArray[np.uint8], edges: Numbers, rows: Numbers) -> None:
+        self.names: list[str] = []
+        self.values: list[str] = []
+        self.counts: list[int] = []
+        view = raw.data
+        spans = list(zip(edges[rows].tolist(), edges[rows + 1].tolist(), strict=True))
+        for at in range(0, len(spans), DECODED_TOGETHER):
+            joined = b",".join([view[a:b] for a, b in spans[at : at + DECODED_TOGETHER]])
+            for meta in _METAS.decode(b"[" + joined + b"]"):
+                self.names += meta
+                self.values += map(_text, meta.values())
+                self.counts.append(len(meta))
+
+
+def _text(value: msgspec.Raw) -> str:
     """A value that is no text is its JSON."""
-    return [
-        (name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
-        for name, value in msgspec.json.decode(text).items()
-    ]
+    raw = bytes(value)
+    if raw[0] != QUOTE:
+        return raw.decode()
+    text: str = _TEXT.decode(raw) if BACKSLASH in raw else raw[1:-1].decode()
+    return text
