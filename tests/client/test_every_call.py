@@ -31,7 +31,9 @@ SAMPLES = (
     queue_calls.extend("t", "w", [], 1), queue_calls.leases("t"), log_calls.connections(),
 )  # fmt: skip
 # Streams are for `follow` and workers, and a WebSocket is for browsers.
-STREAMS = {"/v0/ws", "/v0/watch/{wid}", "/v0/topics/{topic}/work"}
+STREAMS = {
+    "/v0/ws", "/v0/watch/{wid}", "/v0/topics/{topic}/work", "/v0/topics/{topic}/stream",
+}  # fmt: skip
 ALIASES = re.compile(r"^/(healthz|readyz|metrics|v0/?|v0/docs)?$")
 CALLS = [
     name for name, value in vars(Client).items()

@@ -19,6 +19,7 @@ from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.errors import Poisoned
 from topics.storage.columns import Columns
+from topics.storage.register import Register
 from topics.types import TopicConfig
 
 _NO_TOPIC = TopicConfig()
@@ -144,6 +145,12 @@ class Serving(Lifecycle):
     ) -> Generator[None, None, list[tuple[int, str]]]:
         """Topics with what they measure, the largest first, a slice of them at each step."""
         return gauges.largest(self.core, prefixes, by, after, limit)
+
+    # -- what a server keeps beside the log ----------------------------------------------------
+
+    def open_register(self, name: str) -> Register:
+        """A register in the data directory, to be loaded. Whoever opens it closes it."""
+        return Register(self.core.data.fs, self.core.data.root, name)
 
     # -- the cold store ----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from topics.server.api.route import Route
+from topics.server.live.stream_routes import StreamRoutes
 from topics.server.live.watch_routes import WatchRoutes
 from topics.server.live.ws_routes import WsRoutes
 from topics.server.loop.services import Services
@@ -40,8 +41,9 @@ def routes_of(services: Services, desks: Desks) -> list[Route]:
         TopicRoutes(services), Listing(services), WriteRoute(services), ReadRoutes(services),
         RangeRoutes(services), RecordRoutes(services), CursorRoutes(services),
         RouterRoutes(services), QueueRoutes(services, desks), WorkRoutes(services, desks),
-        WatchRoutes(services), WsRoutes(services), LookingRoutes(services), Probes(services),
-        MetricsRoute(services), document, IndexRoutes(document),
+        WatchRoutes(services), StreamRoutes(services), WsRoutes(services),
+        LookingRoutes(services), Probes(services), MetricsRoute(services), document,
+        IndexRoutes(document),
     ]  # fmt: skip
     table.extend(route for part in parts for route in part.routes())
     return table

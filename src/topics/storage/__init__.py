@@ -12,6 +12,7 @@ A data directory, and the modules that know its bytes:
     seg/*.seg               segment     sealed records; flags: which of them were deleted since
     seg/*.cold              cold        the local side of a segment in the cold store
     snap/*.snap             snapshot    every topic without its records
+    SESSIONS                register    small values by name: the watch sessions of a server
 
 `columns` is the one codec for a run of records, in log, memory and segments. `tiers` is the cold
 store, a directory or, with `objects`, a bucket. All of it goes through `fs`, the only door to the

@@ -3,6 +3,7 @@
     FORMAT        the format version, in words and as a number
     LOCK          held by the owner while it runs; names it
     MARKS         which log files there are, and how far they were made durable
+    SESSIONS      the watch sessions of a server, which outlive it
     POISONED      left behind when a sync failed: the page cache of that boot can not be trusted
     wal/          write-ahead log files, <generation>-<shard>-<number>.wal
     seg/          sealed segments, <number>.seg, and <number>.cold for those in the cold store

@@ -152,6 +152,13 @@ TARGETS = (
         }, query={"lenient": faults.FLAG_WORDS}, needs_body=True,
     ),
     Target("GET", "/v0/watch/{wid}"),
+    Target("GET", TOPIC + "/stream", query={
+        "from_seq": faults.NUMBER_WORDS, "tail": faults.FLAG_WORDS, "limit": faults.NUMBER_WORDS,
+        "max_batch_bytes": faults.NUMBER_WORDS, "heartbeat_ms": faults.NUMBER_WORDS,
+        "include_tags": faults.FLAG_WORDS, "include_meta": faults.FLAG_WORDS,
+        "include_data": faults.FLAG_WORDS, "consistency": {"word": "x", "empty": ""},
+        "epoch": {"word": "x", "negative": "-1"},
+    }),
     Target(
         "POST", TOPIC + "/claim", {"node": "w"}, {
             "node": WORKER, "max": faults.U64, "lease_ms": faults.U64_OR_NULL,

@@ -29,8 +29,9 @@ def by_route(targets: Sequence[Target]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("target", targets, ids=lambda target: target.route)
 
 
-# A stream of a session that exists does not end.
-ENDING = [target for target in TARGETS if "{wid}" not in target.path]
+# A stream does not end.
+STREAMS = ("{wid}", "/stream")
+ENDING = [target for target in TARGETS if not target.path.endswith(STREAMS)]
 
 
 def furnish(served: Served) -> None:

@@ -35,7 +35,7 @@ class Ledger:
         name = data["topic"]
         cursor = self.cursors.get(name, 0)
         if event.name == "tombstone" and data["reason"] == "recreated":
-            assert data["epoch"] != self.epochs[name]
+            assert data["epoch"] != self.epochs.get(name)
             self.cursors[name] = data["earliest_seq"] - 1
             self.recreated += 1
         elif event.name == "tombstone":

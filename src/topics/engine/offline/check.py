@@ -31,8 +31,11 @@ from topics.storage.tiers import Store
 from topics.storage.wal_reader import LogFile, Timeline
 
 ROOT_NAMES = frozenset(
-    ["FORMAT", "LOCK", "MARKS", "POISONED", "wal", "seg", "snap", "broken", "quarantine"]
-)
+    {
+        "FORMAT", "LOCK", "MARKS", "POISONED", "SESSIONS", "SESSIONS.tmp", "wal", "seg", "snap",
+        "broken", "quarantine",
+    }
+)  # fmt: skip
 SPARE = "of a start that never became ready; the next start removes it"
 
 

@@ -9,7 +9,7 @@ rendered once.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -41,10 +41,10 @@ class StreamFrame:
     """One thing to tell a reader of a topic.
 
     `body` is a JSON object without its opening brace; `seq` and `epoch` are the reader's place
-    after it. `sse`, `chunk` and `text` are for whoever sends it: what all receivers share.
+    after it. `sse`, `chunk`, `placed` and `text` are for whoever sends it: what receivers share.
     """
 
-    __slots__ = ("body", "chunk", "epoch", "event", "seq", "sse", "text")
+    __slots__ = ("body", "chunk", "epoch", "event", "placed", "seq", "sse", "text")
 
     def __init__(self, event: str, seq: int, epoch: int, body: bytes) -> None:
         self.event = event
@@ -53,6 +53,7 @@ class StreamFrame:
         self.body = body
         self.sse: bytes | None = None
         self.chunk: bytes | None = None
+        self.placed: bytes | None = None
         self.text: bytes | None = None
 
 
@@ -141,17 +142,16 @@ class Subscription:
     """
 
     __slots__ = (
-        "blocked",
-        "cursors",
-        "first_epochs",
-        "has_told",
-        "options",
-        "sink",
-        "tells_too_old",
-    )
+        "blocked", "cursors", "first_epochs", "has_told", "on_new_epoch", "options",
+        "says_epochs", "sink", "tells_too_old",
+    )  # fmt: skip
 
-    def __init__(self, options: WatchOptions, *, tells_too_old: bool) -> None:
+    def __init__(
+        self, options: WatchOptions, *, tells_too_old: bool, says_epochs: bool = False
+    ) -> None:
         self.options = options
+        # Whether every place that it is told has the epoch in it.
+        self.says_epochs = says_epochs
         self.tells_too_old = tells_too_old
         # Cursors in byte order of their names.
         self.cursors: tuple[WatchCursor, ...] = ()
@@ -160,6 +160,8 @@ class Subscription:
         self.blocked: dict[WatchCursor, None] | None = None
         self.has_told = False
         self.first_epochs: dict[str, int] | None = None
+        # Called when the epoch that an id stands for without saying so is another one.
+        self.on_new_epoch: Callable[[], None] | None = None
 
     def add(self, places: dict[str, tuple[int, int]]) -> None:
         """Sets the topics, once, each with its (seq, epoch)."""
@@ -176,6 +178,8 @@ class Subscription:
                 self.first_epochs = self.first_epochs or {}
                 self.first_epochs.setdefault(cursor.name, cursor.epoch)
             cursor.epoch = epoch
+            if not self.has_told and self.on_new_epoch is not None:
+                self.on_new_epoch()
         cursor.seq = seq
 
 

@@ -74,10 +74,11 @@ def _decode_again(text: bytes, kind: Loose[S]) -> S:
 class Query:
     """The parameters of a query; of a repeated one the first counts, unknown ones are ignored."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_repeated", "_values")
 
     def __init__(self, query: bytes) -> None:
         self._values: dict[str, str] = {}
+        self._repeated: dict[str, list[str]] = {}
         if not query:
             return
         try:
@@ -93,9 +94,14 @@ class Query:
             ) from None
         for name, value in pairs:
             self._values.setdefault(name, value)
+            self._repeated.setdefault(name, []).append(value)
 
     def text(self, name: str, default: str = "") -> str:
         return self._values.get(name, default)
+
+    def texts(self, name: str) -> list[str]:
+        """Every value of a parameter that may be repeated."""
+        return self._repeated.get(name, [])
 
     def flag(self, name: str, *, default: T) -> bool | T:
         """A boolean: true, false, 1 or 0. Raises BadRequest for anything else."""

@@ -2,7 +2,8 @@
 
 An id is the whole place of a reader: base64url of the JSON map of its topics to seqs. Epochs are in
 it (`$epochs`, which no topic can be named) only for topics that were recreated while the session
-lived: without them an id of before could not be told from one of after. A reader of more than
+lived: without them an id of before could not be told from one of after. A stream without a session
+has them in every id. A reader of more than
 MAP_TOPICS_MAX topics gets the same as msgpack, in the order of their names.
 """
 
@@ -72,6 +73,14 @@ def events(cursor: WatchCursor, frames: Sequence[StreamFrame]) -> bytes:
 
 def event(cursor: WatchCursor, frame: StreamFrame) -> bytes:
     subscription = cursor.subscription
+    if subscription.says_epochs:
+        # Without a session nobody but the id knows the epoch.
+        if frame.placed is None:
+            name = cursor.name.encode()
+            place = b'{"%b":%d,"$epochs":{"%b":"%d"}}' % (name, frame.seq, name, frame.epoch)
+            tail = _BODY % (frame.event.encode(), frame.body)
+            frame.placed = b"id: " + _base64(place) + tail
+        return frame.placed
     if len(subscription.cursors) > 1 or subscription.first_epochs:
         tail = _BODY % (frame.event.encode(), frame.body)
         return b"id: " + id_of(subscription, cursor, frame.seq, frame.epoch) + tail
@@ -159,6 +168,23 @@ def rewind(subscription: Subscription, places: Places) -> None:
         elif epoch < cursor.epoch:
             # It has not seen yet that the topic was recreated: it is told again.
             cursor.seq, cursor.epoch = seq, epoch
+
+
+def take_up(subscription: Subscription, places: Places) -> None:
+    """Goes to where a reader of a server that has ended says it is.
+
+    An id was given out by that server, so it counts, also where it is ahead of what was stored.
+    """
+    known = subscription.first_epochs or {}
+    for cursor in subscription.cursors:
+        if cursor.name not in places:
+            continue
+        seq, epoch = places[cursor.name]
+        first = known.get(cursor.name, cursor.epoch)
+        if epoch is not None and epoch != first:
+            # Ids say so from here on as they did before.
+            subscription.first_epochs = known = {**known, cursor.name: first}
+        cursor.seq, cursor.epoch = seq, first if epoch is None else epoch
 
 
 def _base64(raw: bytes) -> bytes:

@@ -23,7 +23,7 @@ from topics.server.api.sse_frames import check_accept
 from topics.server.http.errors import BadRequest
 from topics.server.http.event_stream import EventStream
 from topics.server.http.message import PENDING, Answer
-from topics.server.live.sessions import Session, Sessions
+from topics.server.live.sessions import Sessions
 from topics.server.loop.services import Services
 from topics.types import NAME_SCHEMA, U64, U64_MAX, TopicState, check_name, clamp
 
@@ -32,8 +32,13 @@ FRAME_BYTES_DEFAULT = 256 * 1024
 # What a byte budget of 0 stands for, and the most that one may be.
 FRAME_BYTES_ZERO = 1024 * 1024
 FRAME_BYTES_MAX = 8 * 1024 * 1024
-HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 1000, 60_000
+HEARTBEAT_MS, HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 15_000, 1000, 60_000
 NODES_MAX = 1000
+
+
+TOKEN = Parameter(
+    "token", {"type": "string"}, "The API key, for browsers in development; prefer the header."
+)
 
 
 class WatchTopic(msgspec.Struct, kw_only=True):
@@ -59,7 +64,7 @@ class WatchBody(WatchOptionsBody, kw_only=True):
         dict[str, WatchTopic | None],
         shown(minProperties=1, maxProperties=256, propertyNames=NAME_SCHEMA),
     ]
-    heartbeat_ms: Clamped = 15_000
+    heartbeat_ms: Clamped = HEARTBEAT_MS
     cursor: EventId | None = None
 
 
@@ -97,14 +102,13 @@ class WatchRoutes:
                     Parameter("lenient", {"type": "boolean", "default": False},
                               "True leaves out unknown topics instead of failing."),
                 ),
-                errors=("topic_not_found",),
+                errors=("topic_not_found", "disk_full"),
             ),
             Route(
                 method="GET", path="/v0/watch/:wid", handler=self.stream, takes_query_token=True,
                 summary="Open the session's stream of server-sent events.",
                 parameters=(
-                    Parameter("token", {"type": "string"},
-                              "The API key, for browsers in development; prefer the header."),
+                    TOKEN,
                     Parameter("Last-Event-ID", EVENT_ID_SCHEMA,
                               "The last id that was processed; the stream goes back to it.",
                               "header"),
@@ -145,8 +149,7 @@ class WatchRoutes:
         subscription = Subscription(options, tells_too_old=True)
         subscription.add(places)
         heartbeat_ms = clamp(body.heartbeat_ms, HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX)
-        session = Session(call.key, subscription, heartbeat_ms / 1000)
-        self._sessions.add(session)
+        session = self._sessions.create(call.key, subscription, heartbeat_ms / 1000)
         return call.answer(
             Watching(
                 wid=session.wid, stream_url=f"/v0/watch/{session.wid}",
@@ -182,9 +185,12 @@ class WatchRoutes:
             self._delivery.refuse("watch")
         if session.stream is not None:
             session.stream.hand_over()
-        self._delivery.enter(session.key)
-        sse_frames.rewind(subscription, places)
-        self._sessions.open(session, EventStream(call))
+        self._delivery.enter(call.key)
+        if session.is_restored:
+            sse_frames.take_up(subscription, places)
+        else:
+            sse_frames.rewind(subscription, places)
+        self._sessions.open(session, call.key, EventStream(call))
         return PENDING
 
 

@@ -54,6 +54,9 @@ class Services:
         self.parking = Parking(self.driver, self.delivery, self.go_on)
         self.writes = Writes(self.driver, self.delivery)
         self.visitors = Visitors()
+        # Called when there is an engine, and before it is closed.
+        self.on_opened: list[Callable[[Engine], None]] = []
+        self.on_closing: list[Callable[[], None]] = []
         # Told of a topic that records were deleted from.
         self.on_deleted: list[Callable[[str], None]] = []
         # How many watch sessions there are: whoever keeps them says so.
@@ -85,6 +88,8 @@ class Services:
     def _opened(self, engine: Engine) -> None:
         engine.on_published(self.waiters.published)
         self.delivery.opened(engine)
+        for told in self.on_opened:
+            told(engine)
         LOG.info("ready", extra={"topics": engine.topic_count, "ms": self.uptime_ms})
 
     def drain(self) -> None:
@@ -94,6 +99,9 @@ class Services:
 
     def close(self) -> None:
         self.delivery.close()
+        if self.driver.is_ready:
+            for told in self.on_closing:
+                told()
         self.driver.close()
 
     def unready(self) -> TopicsError:
