@@ -73,8 +73,10 @@ class Core:
         self.unsealed = Unsealed()
         self.idempotency_keys = 0
         self.keys_swept_s = 0.0
-        # Disk topics with an open ceiling, in the order in which they are looked at.
-        self.open_topics: dict[int, None] = {}
+        # Disk topics with an open ceiling, in the order in which they are looked at. Not a dict:
+        # one from which the first are taken and put behind the last is gone through from its very
+        # beginning each time, and made anew as a whole now and then.
+        self.open_topics: deque[int] = deque()
         # Topics whose tag index has work left over for maintenance.
         self.unfolded: set[int] = set()
         self.preparing = Preparing()
@@ -141,6 +143,12 @@ class Core:
         self.numbers.pass_topic_id(topic.id)
         self.numbers.pass_epoch(topic.epoch)
 
+    def watch_ceiling(self, topic: Topic) -> None:
+        """Its ceiling is open: it is closed when the topic falls idle."""
+        if not topic.ceiling.is_watched:
+            topic.ceiling.is_watched = True
+            self.open_topics.append(topic.id)
+
     def remember_key(self, topic: Topic, digest: bytes, first: int, count: int, ts: int) -> None:
         self.idempotency_keys += topic.remember(digest, first, count, ts)
 
@@ -157,7 +165,6 @@ class Core:
         topic.drop()
         self.live_bytes -= topic.counted_bytes
         self.idempotency_keys -= len(topic.keys or ())
-        self.open_topics.pop(topic.id, None)
         self.unfolded.discard(topic.id)
         self.routers.drop(topic)
 

@@ -9,8 +9,6 @@ it; its next write opens it again and waits for one sync.
 
 from __future__ import annotations
 
-from itertools import islice
-
 from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.state.topic import Topic
@@ -24,7 +22,7 @@ def cover(core: Core, topic: Topic, last_seq: int) -> bool:
     ceiling = topic.ceiling
     over = last_seq > ceiling.seq
     if last_seq > ceiling.ask_seq:
-        core.open_topics[topic.id] = None
+        core.watch_ceiling(topic)
         _raise(core, topic, ceiling.ask(last_seq, core.clock.monotonic_s()))
         for router in core.routers.from_topic(topic):
             # Its copy comes next, and should find room.
@@ -65,17 +63,19 @@ def close_idle(core: Core, idle_s: float) -> None:
     """
     now_s = core.clock.monotonic_s()
     waiting = core.open_topics
-    for topic_id in list(islice(waiting, LOOKS_MAX)):
-        del waiting[topic_id]
-        topic = core.by_id.get(topic_id)
-        if topic is None or topic.config.durability != "disk":
+    for _ in range(min(len(waiting), LOOKS_MAX)):
+        topic = core.by_id.get(waiting.popleft())
+        if topic is None:
+            continue
+        topic.ceiling.is_watched = False
+        if topic.config.durability != "disk":
             continue
         is_idle = topic.ceiling.is_idle(topic.head, now_s, idle_s)
         moves = topic.gated or topic.ceiling.moving
         if is_idle and not moves and topic.next_seq == topic.head + 1:
             close(core, topic)
         else:
-            waiting[topic_id] = None
+            core.watch_ceiling(topic)
 
 
 def close(core: Core, topic: Topic) -> None:

@@ -282,7 +282,7 @@ class Recovery:
             elif durability == "ephemeral":
                 self._lose_resident(topic)
             if topic.ceiling.seq > topic.head:
-                self.core.open_topics[topic.id] = None
+                self.core.watch_ceiling(topic)
 
     def _lose_tail(self, topic: Topic) -> None:
         # The hole takes no room in the caps: what is durable is not given up for records that are

@@ -18,6 +18,7 @@ class Ceiling:
         "_idle_since_s",
         "ask_seq",
         "free_seq",
+        "is_watched",
         "moving",
         "seq",
     )
@@ -30,6 +31,8 @@ class Ceiling:
         self.free_seq = 0
         # Ceilings that are on their way to the disk.
         self.moving = 0
+        # Whether it stands among those that are looked at, to be closed when they fall idle.
+        self.is_watched = False
         # How far the next one goes ahead, and when the last one was asked for.
         self._allowance = 0
         self._asked_s = 0.0

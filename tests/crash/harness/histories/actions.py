@@ -122,9 +122,9 @@ def put(world: World, draw: random.Random) -> None:
     known = world.config_of(name)
     asked = Asked("put", name)
     asked.config = resolve_config(config, topic=name, type_now=known.type if known else None)
-    world.ask(asked, lambda: world.engine.submit_put(name, config))
+    world.ask(asked, lambda: world.engine.submit_put(name, config).ticket)
     if asked.config is not None and asked.config.dead_letter and draw.random() < 0.5:
-        world.ask(Asked("put", "dead"), lambda: world.engine.submit_put("dead", {}))
+        world.ask(Asked("put", "dead"), lambda: world.engine.submit_put("dead", {}).ticket)
 
 
 def drop(world: World, draw: random.Random) -> None:
