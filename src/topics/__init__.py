@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from topics.client.async_client import AsyncClient
     from topics.client.client import Client
     from topics.client.retries import RetryPolicy
+    from topics.client.values import Gap, Job
     from topics.engine.engine import Engine
     from topics.errors import (
         BatchTooLarge,
@@ -67,8 +68,10 @@ __all__ = [
     "Engine",
     "Forbidden",
     "FormatMismatch",
+    "Gap",
     "Incompatible",
     "InvalidRequest",
+    "Job",
     "NotAQueue",
     "NotEmpty",
     "NotFound",
@@ -100,6 +103,8 @@ _HOMES = {
     "AsyncClient": "topics.client.async_client",
     "Client": "topics.client.client",
     "Engine": "topics.engine.engine",
+    "Gap": "topics.client.values",
+    "Job": "topics.client.values",
     "RetryPolicy": "topics.client.retries",
 }
 

@@ -6,5 +6,6 @@ in `values`. `client` and `async_client` send descriptions through a `transport`
 what may be repeated. `options` are the settings of both. Nothing here knows engine or server.
 
 A follower's places are in `following`, fed by the events of `event_stream`; `follow` drives it with
-asyncio, `sync_follow` for callers that block.
+asyncio, `sync_follow` for callers that block. `worker` handles the jobs of a queue; `producer`
+sends what an `outbox` gathers.
 """

@@ -11,10 +11,14 @@ from topics.client import log_calls, queue_calls, reader_calls
 from topics.client.follow import AsyncFollower, Mode, Wanted
 from topics.client.methods import awaited
 from topics.client.options import Options, options_of
+from topics.client.outbox import Bounds
+from topics.client.producer import AsyncProducer
 from topics.client.request import Request, result_of
 from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
 from topics.client.transport import AsyncTransport
 from topics.client.values import RouterSummary, TopicSummary
+from topics.client.worker import AsyncWorker, Handler
+from topics.client.worker import options_of as worker_options
 from topics.errors import TopicsError
 
 T = TypeVar("T")
@@ -140,6 +144,46 @@ class AsyncClient:
             include_tags=include_tags, include_meta=include_meta, mode=mode,
         )  # fmt: skip
         return AsyncFollower(self, wanted)
+
+    def worker(
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        node: str | None = None,
+        concurrency: int = 1,
+        lease_ms: int = 30_000,
+        backoff_ms: int = 1_000,
+        grace_s: float = 30.0,
+        idle_s: float | None = None,
+    ) -> AsyncWorker:
+        """Handles the jobs of a queue, `concurrency` at a time, until it is stopped.
+
+        A handler that returns has its job acknowledged; one that raises has it given back with a
+        growing delay, and after the queue's `max_deliveries` it is a dead letter. Leases are
+        extended while handlers run. `idle_s` ends the work when there has been none for so long.
+        """
+        options = worker_options(
+            queue, node, concurrency=concurrency, lease_ms=lease_ms, backoff_ms=backoff_ms,
+            grace_s=grace_s, idle_s=idle_s,
+        )  # fmt: skip
+        return AsyncWorker(self, handler, options)
+
+    def producer(
+        self,
+        *,
+        linger_ms: float = 5.0,
+        batch_records: int = 5_000,
+        batch_bytes: int = 1024 * 1024,
+        buffer_bytes: int = 64 * 1024 * 1024,
+    ) -> AsyncProducer:
+        """Sends records in batches: in order for each topic, with a receipt for each record.
+
+        A batch leaves when it has so many records or bytes, or after `linger_ms`. At most
+        `buffer_bytes` wait; then `send` waits. Nothing is lost on `close`, which raises the first
+        failure.
+        """
+        return AsyncProducer(self, Bounds(linger_ms, batch_records, batch_bytes, buffer_bytes))
 
     def open_stream(
         self, request: Request[Any]

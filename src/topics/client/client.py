@@ -17,7 +17,9 @@ from topics.errors import TopicsError
 
 if TYPE_CHECKING:
     from topics.client.follow import Mode
+    from topics.client.producer import Producer
     from topics.client.sync_follow import Follower
+    from topics.client.worker import Handler, Worker
 
 T = TypeVar("T")
 
@@ -144,6 +146,52 @@ class Client:
             include_tags=include_tags, include_meta=include_meta, mode=mode,
         )  # fmt: skip
         return Follower(self, wanted)
+
+    def worker(
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        node: str | None = None,
+        concurrency: int = 1,
+        lease_ms: int = 30_000,
+        backoff_ms: int = 1_000,
+        grace_s: float = 30.0,
+        idle_s: float | None = None,
+    ) -> Worker:
+        """Handles the jobs of a queue, `concurrency` at a time, until it is stopped.
+
+        A handler that returns has its job acknowledged; one that raises has it given back with a
+        growing delay, and after the queue's `max_deliveries` it is a dead letter. Leases are
+        extended while handlers run. `idle_s` ends the work when there has been none for so long.
+        """
+        from topics.client.worker import Worker, options_of
+
+        options = options_of(
+            queue, node, concurrency=concurrency, lease_ms=lease_ms, backoff_ms=backoff_ms,
+            grace_s=grace_s, idle_s=idle_s,
+        )  # fmt: skip
+        return Worker(self.options, handler, options)
+
+    def producer(
+        self,
+        *,
+        linger_ms: float = 5.0,
+        batch_records: int = 5_000,
+        batch_bytes: int = 1024 * 1024,
+        buffer_bytes: int = 64 * 1024 * 1024,
+    ) -> Producer:
+        """Sends records in batches: in order for each topic, with a receipt for each record.
+
+        A batch leaves when it has so many records or bytes, or after `linger_ms`. At most
+        `buffer_bytes` wait; then `send` waits. Nothing is lost on `close`, which raises the first
+        failure.
+        """
+        from topics.client.outbox import Bounds
+        from topics.client.producer import Producer
+
+        bounds = Bounds(linger_ms, batch_records, batch_bytes, buffer_bytes)
+        return Producer(self.options, bounds)
 
     def close(self) -> None:
         """Closes the connections. Calls that still wait fail as Unreachable."""
