@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,9 @@ from topics import AsyncClient, Client, RetryPolicy, errors
 QUICK = RetryPolicy(give_up_after_s=20.0, pause_s_min=0.01, pause_s_max=0.05)
 
 
-def values(client: Client, topic: str) -> list[object]:
+def values(client: Client, topic: str) -> list[Any]:
     """All data of a topic, in order."""
-    found: list[object] = []
+    found: list[Any] = []
     page = client.diff(topic, limit=1000)
     while page.records:
         found += [record.value for record in page.records]
@@ -64,7 +65,7 @@ def test_many_threads_share_one(client: Client) -> None:
     found = values(client, "shared")
     assert len(found) == 800
     for name in range(4):
-        assert [pair for pair in found if pair[0] == name] == [[name, n] for n in range(200)]  # type: ignore[index]
+        assert [pair for pair in found if pair[0] == name] == [[name, n] for n in range(200)]
 
 
 def test_a_full_buffer_makes_the_sender_wait(client: Client) -> None:
