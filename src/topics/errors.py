@@ -17,6 +17,7 @@
     │   ├── CursorLeased        409 cursor_leased
     │   ├── CursorRegressed     409 cursor_regressed
     │   └── RouterCycle         409 router_cycle
+    ├── StageExpired            410 stage_expired
     ├── TopicFull               422 topic_full
     ├── Throttled               429 throttled
     ├── NotReady                503 not_ready
@@ -122,6 +123,13 @@ class CursorRegressed(Conflicting):
 
 class RouterCycle(Conflicting):
     code = "router_cycle"
+
+
+class StageExpired(TopicsError):
+    """A commit names a stage that is not there. Nothing was committed: stage again."""
+
+    code = "stage_expired"
+    status = 410
 
 
 class TopicFull(TopicsError):

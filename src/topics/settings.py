@@ -18,7 +18,7 @@ MIB = 1024 * KIB
 # unlimited.
 AT_LEAST_ONE = (
     "max_batch_records", "max_record_bytes", "max_body_bytes", "max_limit", "max_claim",
-    "seal_bytes", "seal_records", "segment_bytes", "block_bytes",
+    "seal_bytes", "seal_records", "segment_bytes", "block_bytes", "max_producers",
 )  # fmt: skip
 
 # What the fields hold in which values end (docs/formats.md). A larger one would be found out when
@@ -43,6 +43,8 @@ AT_MOST = {
     "max_claim": U32_MAX // LEASE_BYTES,
     "max_idempotency_keys": U32_MAX // KEY_BYTES,
     "max_record_bytes": U32_MAX // 2,
+    # A snapshot has them in one part for each topic.
+    "max_producers": 1_000_000,
     # A group has dozens of them when a class changes.
     "block_bytes": 64 * MIB,
     # A start reads one at a time as a whole.
@@ -69,6 +71,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_routers: int = 10_000
     max_total_bytes: int = 0
     max_idempotency_keys: int = 4_000_000
+    max_staged_bytes: int = 4096 * MIB
+    # Producers whose last batch a topic remembers in full.
+    max_producers: int = 10_000
+    stage_ttl_ms: int = 3_600_000
     # The write-ahead log.
     wal_shards: int = 1
     wal_file_bytes: int = 64 * MIB

@@ -307,6 +307,24 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     deduped: bool
 
 
+class Staged(msgspec.Struct, frozen=True):
+    stage: str
+    count: int
+
+
+class CommittedTopic(msgspec.Struct, frozen=True):
+    first_seq: int
+    last_seq: int
+    count: int
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What a batch became, by topic; `repeated` when all of it was there before."""
+
+    repeated: bool
+    topics: dict[str, CommittedTopic]
+
+
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     deleted: int

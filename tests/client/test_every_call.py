@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from topics import AsyncClient, Client, errors
-from topics.client import log_calls, queue_calls, reader_calls
+from topics.client import log_calls, queue_calls, reader_calls, stage_calls
 from topics.client.reader_calls import WatchFrom
 from topics.client.request import Reply, error_of
 from topics.types import Hold
@@ -29,6 +29,8 @@ SAMPLES = (
     reader_calls.cursors("t"), reader_calls.delete_cursor("t", "c"), reader_calls.watch({}),
     queue_calls.claim("t", "w"), queue_calls.ack("t", "w", []), queue_calls.nack("t", "w", []),
     queue_calls.extend("t", "w", [], 1), queue_calls.leases("t"), log_calls.connections(),
+    stage_calls.stage("t", [], producer="p", batch=0),
+    stage_calls.commit("p", 0, query="q", stages=[]), stage_calls.drop_stages("p", 0),
 )  # fmt: skip
 # Streams are for `follow` and workers, and a WebSocket is for browsers.
 STREAMS = {
@@ -101,6 +103,20 @@ def test_what_is_written_is_read_back_verbatim(client: Client) -> None:
     assert page.tombstone is None
     assert page.caught_up
     assert (page.next_from_seq, page.lag) == (2, 0)
+
+
+def test_a_batch_is_there_once(client: Client) -> None:
+    """Staged, committed and repeated through the client; what expired is an error of its own."""
+    made = client.stage("batched", [{"data": 1}, {"data": 2}], producer="p", batch=4, attempt="a")
+    done = client.commit("p", 4, query="q", stages=[made.stage])
+    assert (done.repeated, done.topics["batched"].last_seq) == (False, 2)
+    assert client.commit("p", 4, query="q", stages=[]).repeated
+    with pytest.raises(errors.StageExpired):
+        client.commit("p", 5, query="q", stages=[made.stage])
+    with pytest.raises(errors.Conflicting):
+        client.commit("p", 3, query="q", stages=[])
+    client.stage("batched", [{"data": 3}], producer="p", batch=6)
+    assert client.drop_stages("p", 6).deleted == 1
 
 
 def test_a_loss_is_a_tombstone_and_a_delete_is_silent(client: Client) -> None:

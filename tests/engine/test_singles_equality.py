@@ -17,8 +17,9 @@ from tests.support.engines import Look, World, read_all
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import append
 from topics.engine.ops.told import TICKETS
+from topics.engine.state.batch import Batch
 from topics.engine.state.record import ROUTER_META
-from topics.engine.state.write_request import Batch, Request, decode_write, request_of
+from topics.engine.state.write_request import Request, decode_write, request_of
 from topics.errors import TopicsError
 from topics.testing import FakeDisk
 

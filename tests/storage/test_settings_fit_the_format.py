@@ -21,7 +21,8 @@ from topics.engine.queues import dead_letters
 from topics.engine.queues.claims import DOOMED_MAX
 from topics.engine.queues.origins import encode as encode_origin
 from topics.engine.routing import planning
-from topics.engine.state.write_request import Batch, RecordInput
+from topics.engine.state.batch import Batch
+from topics.engine.state.write_request import RecordInput
 from topics.errors import InvalidRequest, PayloadTooLarge, Throttled
 from topics.server.config import load
 from topics.settings import AT_MOST, KEY_BYTES, LEASE_BYTES, MIB, Settings, check, from_environment

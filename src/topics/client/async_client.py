@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
-from topics.client import log_calls, queue_calls, reader_calls
+from topics.client import log_calls, queue_calls, reader_calls, stage_calls
 from topics.client.follow import AsyncFollower, Mode, Wanted
 from topics.client.methods import awaited
 from topics.client.options import Options, options_of
@@ -81,6 +81,10 @@ class AsyncClient:
     cursors = awaited(reader_calls.cursors)
     delete_cursor = awaited(reader_calls.delete_cursor)
     watch = awaited(reader_calls.watch)
+
+    stage = awaited(stage_calls.stage)
+    commit = awaited(stage_calls.commit)
+    drop_stages = awaited(stage_calls.drop_stages)
 
     claim = awaited(queue_calls.claim)
     ack = awaited(queue_calls.ack)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from topics.client import log_calls, queue_calls, reader_calls
+from topics.client import log_calls, queue_calls, reader_calls, stage_calls
 from topics.client.methods import blocking
 from topics.client.options import Options, options_of
 from topics.client.request import Request, result_of
@@ -83,6 +83,10 @@ class Client:
     cursors = blocking(reader_calls.cursors)
     delete_cursor = blocking(reader_calls.delete_cursor)
     watch = blocking(reader_calls.watch)
+
+    stage = blocking(stage_calls.stage)
+    commit = blocking(stage_calls.commit)
+    drop_stages = blocking(stage_calls.drop_stages)
 
     claim = blocking(queue_calls.claim)
     ack = blocking(queue_calls.ack)

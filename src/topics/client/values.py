@@ -213,6 +213,12 @@ class SeqAt(Answer, frozen=True, kw_only=True):
     ts: int | None
 
 
+class StagesDropped(Answer, frozen=True, kw_only=True):
+    producer: str
+    batch: int
+    deleted: int
+
+
 class Deleted(Answer, frozen=True, kw_only=True):
     topic: str
     deleted: int

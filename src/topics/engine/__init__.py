@@ -29,7 +29,7 @@ Who owns what, from the bottom up. Each room knows only those below it:
     upkeep     checkpoints, trimming, relocation, scrubbing
     offline    check and repair of a directory that nobody has open
 
-`engine`, `queue_calls`, `reader_calls`, `serving` and `lifecycle` are the calls of the one class
-`Engine`; `gauges` is what it counts.
+`engine`, `queue_calls`, `reader_calls`, `stage_calls`, `serving` and `lifecycle` are the calls of
+the one class `Engine`; `gauges` is what it counts.
 Nothing here knows an event loop; whoever drives an engine decides when to flush and to maintain.
 """

@@ -23,17 +23,13 @@ from topics.engine.reading import pages
 from topics.engine.reading.pages import View
 from topics.engine.routing import definitions
 from topics.engine.serving import Serving
+from topics.engine.stage_calls import StageCalls
+from topics.engine.state.batch import Batch
 from topics.engine.state.explaining import explain
 from topics.engine.state.routers import Router
 from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
-from topics.engine.state.write_request import (
-    Batch,
-    Request,
-    check_bytes,
-    decode_write,
-    request_of,
-)
+from topics.engine.state.write_request import Request, check_bytes, decode_write, request_of
 from topics.errors import InvalidRequest, TopicNotFound
 from topics.settings import MIB
 from topics.types import (
@@ -57,12 +53,12 @@ BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 
 
-class Engine(QueueCalls, ReaderCalls, Serving):
+class Engine(QueueCalls, ReaderCalls, StageCalls, Serving):
     """One data directory, open: every call there is, for one thread.
 
-    The calls on topics, routers and records stand here; those of queues, of durable readers and of
-    a server in mixins beside it, which know nothing of each other. What `submit_*` return ends in
-    exactly one way; other calls raise what went wrong, with nothing changed, or OutcomeUnknown.
+    The calls on topics, routers and records stand here; those of queues, durable readers, batches
+    and a server in mixins beside it, which know nothing of each other. What `submit_*` return ends
+    in exactly one way; other calls raise what went wrong, with nothing changed, or OutcomeUnknown.
     After Poisoned only a new process can tell what is there.
     """
 

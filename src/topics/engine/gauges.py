@@ -44,6 +44,11 @@ class Gauges:
     frames: int = 0
     is_read_only: bool = False
     cold_failures: int = 0
+    stages: int = 0
+    staged_records: int = 0
+    staged_bytes: int = 0
+    stages_expired: int = 0
+    commits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,9 @@ def of_engine(core: Core, stats: WalStats) -> Gauges:
         routers_blocked=sum(bool(router.blocked) for router in core.routers.by_name.values()),
         frames=committer.frames_on_their_way,
         is_read_only=committer.poison is not None or stats.is_full,
-        cold_failures=core.tiering.failures_total,
+        cold_failures=core.tiering.failures_total, stages=len(core.stages.live),
+        staged_records=core.stages.records, staged_bytes=core.stages.bytes,
+        stages_expired=core.stages.expired_total, commits=core.stages.commits_total,
     )  # fmt: skip
 
 

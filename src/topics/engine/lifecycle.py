@@ -172,8 +172,12 @@ class Lifecycle:
         """Makes everything durable, marks the log as cleanly ended, lets go of the directory."""
         if self._is_closed:
             return
-        self._is_closed = True
         core = self.core
+        if core.committer.poison is None:
+            # Stages that are written, commits that are read: they arrive, like all that was asked.
+            with contextlib.suppress(Poisoned):
+                core.stage_files.finish()
+        self._is_closed = True
         try:
             self.maintenance.close()
             if core.committer.poison is None:
@@ -235,7 +239,11 @@ class Lifecycle:
 
     def poll(self) -> None:
         """Ends the tickets of what has become durable."""
-        self._guard(self.core.committer.poll)
+        self._guard(self._poll)
+
+    def _poll(self) -> None:
+        self.core.committer.poll()
+        self.core.stage_files.poll()
 
     def sync(self) -> None:
         """Makes everything submitted so far durable."""
@@ -295,6 +303,9 @@ class Lifecycle:
     def _wait(self, ticket: Ticket[T]) -> T:
         def wait() -> T:
             self.core.preparing.finish_for(ticket)
+            while not ticket.done and self.core.stage_files.is_busy:
+                self.core.stage_files.finish()
+                self.core.committer.sync()
             return self.core.committer.wait(ticket)
 
         result = self._guard(wait)

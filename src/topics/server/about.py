@@ -44,6 +44,9 @@ ABOUT = {
     "max_routers": "Routers; 0 for any number.",
     "max_total_bytes": "Bytes of all live records; 0 for any number.",
     "max_idempotency_keys": "Idempotency keys remembered; 0 for any number.",
+    "max_staged_bytes": "Bytes of stages that were not committed; 0 for any number.",
+    "max_producers": "Producers whose last batch a topic remembers.",
+    "stage_ttl_ms": "After how long a stage that was not committed expires.",
     # Storage.
     "wal_shards": "Shards of the write-ahead log.",
     "wal_file_bytes": "Size of one log file.",

@@ -23,6 +23,7 @@ from topics.server.routes.probes import Probes
 from topics.server.routes.ranges import RangeRoutes
 from topics.server.routes.records import RecordRoutes
 from topics.server.routes.routers import RouterRoutes
+from topics.server.routes.stages import StageRoutes
 from topics.server.routes.topics import TopicRoutes
 from topics.server.routes.write import WriteRoute
 
@@ -40,8 +41,9 @@ def routes_of(services: Services, desks: Desks) -> list[Route]:
     parts: list[Part] = [
         TopicRoutes(services), Listing(services), WriteRoute(services), ReadRoutes(services),
         RangeRoutes(services), RecordRoutes(services), CursorRoutes(services),
-        RouterRoutes(services), QueueRoutes(services, desks), WorkRoutes(services, desks),
-        WatchRoutes(services), StreamRoutes(services), WsRoutes(services),
+        StageRoutes(services), RouterRoutes(services), QueueRoutes(services, desks),
+        WorkRoutes(services, desks), WatchRoutes(services), StreamRoutes(services),
+        WsRoutes(services),
         LookingRoutes(services), Probes(services), MetricsRoute(services), document,
         IndexRoutes(document),
     ]  # fmt: skip

@@ -13,6 +13,7 @@ A data directory, and the modules that know its bytes:
     seg/*.cold              cold        the local side of a segment in the cold store
     snap/*.snap             snapshot    every topic without its records
     SESSIONS                register    small values by name: the watch sessions of a server
+    stage/*.stage           stage_file  records that wait for a commit, or that one names
 
 `columns` is the one codec for a run of records, in log, memory and segments. `tiers` is the cold
 store, a directory or, with `objects`, a bucket. All of it goes through `fs`, the only door to the
@@ -20,8 +21,8 @@ disk (`readonly` is that door for those who only look); `prefetch` reads ahead, 
 system for memory.
 
 What is always true on disk: a log file is named in MARKS before its first group, and MARKS is
-never ahead of the log, nor of another shard that this one's bytes stand on. A segment, a snapshot
-and the MARKS of a start are written whole under another name, synced and renamed. A segment never
-changes but for its flags. What neither of the two newest snapshots needs is removed only after
-both were read in full. After a failed sync nothing more is written.
+never ahead of the log, nor of another shard that this one's bytes stand on. A segment, a snapshot,
+a stage and the MARKS of a start are written whole under another name, synced and renamed. A
+segment never changes but for its flags. What neither of the two newest snapshots needs is removed
+only after both were read in full. After a failed sync nothing more is written.
 """

@@ -8,6 +8,7 @@
     wal/          write-ahead log files, <generation>-<shard>-<number>.wal
     seg/          sealed segments, <number>.seg, and <number>.cold for those in the cold store
     snap/         snapshots, <number>.snap
+    stage/        records that wait for a commit, or that one names, <generation>-<number>.stage
     broken/       torn ends of the log, copied before they were cut, and what a repair replaced
     quarantine/   files recovery did not know; only a scrub removes them
 
@@ -33,13 +34,15 @@ class DataDir:
         self.wal = join(root, "wal")
         self.segments = join(root, "seg")
         self.snapshots = join(root, "snap")
+        self.stages = join(root, "stage")
         self.broken = join(root, "broken")
         self.quarantine = join(root, "quarantine")
 
     def prepare(self) -> None:
         """Creates what is missing, durably, and checks the version; raises FormatMismatch."""
         make_directory(self.fs, self.root)
-        for path in (self.wal, self.segments, self.snapshots, self.broken, self.quarantine):
+        kept = (self.wal, self.segments, self.snapshots, self.stages)
+        for path in (*kept, self.broken, self.quarantine):
             self.fs.mkdir(path)
         format_path = join(self.root, "FORMAT")
         if not self.fs.exists(format_path):
@@ -52,7 +55,7 @@ class DataDir:
         self.check_format()
         # A process that was killed may have left names that no sync has covered yet: what is read
         # from here on, and built upon, is to be durable.
-        for path in (self.root, self.wal, self.segments, self.snapshots):
+        for path in (self.root, *kept):
             self.fs.sync_dir(path)
 
     def _holds_data(self) -> bool:

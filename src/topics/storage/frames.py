@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +53,7 @@ FILE = struct.Struct("<8sQIQIIIQ64sQQ?")
 
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
-CURSOR, ROUTER, UNROUTE, MAP, LEASE = range(12, 17)
+CURSOR, ROUTER, UNROUTE, MAP, LEASE, COMMIT, PRODUCERS = range(12, 19)
 
 assert GROUP.size == 64
 assert ENTRY.size == ENTRY_DTYPE.itemsize == 40
@@ -217,6 +218,23 @@ class Groups:
             array("I", starts.astype(np.uint32).tobytes()),
             array("q", times[starts].tobytes()),
         )
+
+
+def in_memory(parts: Sequence[tuple[bytes, bytes, bytes]]) -> Groups:
+    """Frames that stand in no file: the entry, the columns and the payload of each."""
+    entries, sizes, raws = [], [], []
+    for entry, cols, payload in parts:
+        entries.append(entry)
+        sizes += [len(cols), len(payload)]
+        raws += [cols, payload]
+    ends = np.cumsum(np.array(sizes, dtype=np.int64))
+    starts = ends - sizes
+    none = np.zeros(len(entries), dtype=np.int64)
+    table = np.frombuffer(b"".join(entries), ENTRY_DTYPE)
+    return Groups(
+        b"".join(raws), none[:1], table, none, starts[0::2], starts[1::2], 0,
+        none[:1].astype(np.uint64), Mark(0, 0), False,
+    )  # fmt: skip
 
 
 def part_of(groups: Groups, first: int, stop: int) -> Groups:

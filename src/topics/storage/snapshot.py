@@ -71,6 +71,8 @@ class TopicRecord(msgspec.Struct, array_like=True):
     dead_lettered: int = 0
     # Older segments may hold rows of it that are none of its any more.
     segments_from: int = 0
+    # The last batches of its producers.
+    producers: bytes = b""
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -89,6 +91,9 @@ class Snapshot(msgspec.Struct, array_like=True):
     next_router_id: int = 1
     # Sums of the delete flags of each of the segments, in their order.
     flag_sums: list[list[flags.Sum]] = []
+    # Stages that were committed, and up to which log file the frames of that stand: (stage,
+    # generation, shard, number). Their files are a part of the log.
+    spent_stages: list[tuple[tuple[int, int], int, int, int]] = []
 
     def sums(self) -> dict[int, list[flags.Sum]]:
         return dict(zip(self.segments, self.flag_sums, strict=True))

@@ -147,8 +147,8 @@ class Lateness(Syncer, Jobs):
         for index in list(self._begun):
             self.take("end sync", index, None)
 
-    def start(self, call: Callable[[], None]) -> Job:
-        job = Job()
+    def start(self, call: Callable[[], None], ended: Callable[[], None] | None = None) -> Job:
+        job = Job(ended)
         self._jobs.append((job, call))
         return job
 

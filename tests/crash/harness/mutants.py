@@ -64,7 +64,7 @@ MUTANTS = (
         first="delete_before_seal",
     ),
     Mutant(
-        "floor goes back in recovery", "engine/recovery/replay.py",
+        "floor goes back in recovery", "engine/recovery/records.py",
         "            retention.evict(topic, load)\n", "            pass\n",
         first="caps",
     ),
@@ -103,7 +103,7 @@ MUTANTS = (
         is_quick=False, first="delete_after_seal",
     ),
     Mutant(
-        "idempotency key not replayed", "engine/recovery/replay.py",
+        "idempotency key not replayed", "engine/recovery/records.py",
         "        if key and not int(row[\"flags\"]) & columns_codec.MOVED:\n",
         "        if key and False:\n",
     ),

@@ -7,6 +7,7 @@
     syncing    syncs inline, or in one thread for each shard
     ticket     who is told, and what when it ended badly
     background blocking calls beside the engine's thread
+    stage_files the files of stages, beside the engine's thread
     tiering    the calls to the cold store, one at a time
     leaving    names that were given up by a frame which is not durable yet
     core       what all parts of one engine share

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 class Job:
     """One call under way; `result` raises what it raised."""
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[], None] | None = None) -> None:
         self.done = False
         self.error: BaseException | None = None
+        # Called from the thread of the call, when everybody can see that it is done.
+        self._ended = ended
 
     def run(self, call: Callable[[], None]) -> None:
         try:
@@ -19,6 +21,8 @@ class Job:
         except BaseException as error:
             self.error = error
         self.done = True
+        if self._ended is not None:
+            self._ended()
 
     def result(self) -> None:
         if self.error is not None:
@@ -28,8 +32,8 @@ class Job:
 class Jobs:
     """Runs a call where it is asked for: the deterministic one."""
 
-    def start(self, call: Callable[[], None]) -> Job:
-        job = Job()
+    def start(self, call: Callable[[], None], ended: Callable[[], None] | None = None) -> Job:
+        job = Job(ended)
         job.run(call)
         return job
 
@@ -40,8 +44,8 @@ class Jobs:
 class ThreadJobs(Jobs):
     """One thread for each call."""
 
-    def start(self, call: Callable[[], None]) -> Job:
-        job = Job()
+    def start(self, call: Callable[[], None], ended: Callable[[], None] | None = None) -> Job:
+        job = Job(ended)
         threading.Thread(target=job.run, args=(call,), name="topics-background").start()
         return job
 

@@ -13,6 +13,7 @@ from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Leaving
 from topics.engine.commit.log import Log
 from topics.engine.commit.preparing import Preparing
+from topics.engine.commit.stage_files import StageFiles
 from topics.engine.commit.ticket import Ticket
 from topics.engine.commit.tiering import Tiering
 from topics.engine.state import retention
@@ -21,6 +22,7 @@ from topics.engine.state.names import Names
 from topics.engine.state.numbers import Numbers
 from topics.engine.state.routers import Routers
 from topics.engine.state.segments import ColdMiss, Segments
+from topics.engine.state.stages import Stages
 from topics.engine.state.tags import TagIndex
 from topics.engine.state.topic import Topic
 from topics.engine.state.unsealed import Unsealed
@@ -85,6 +87,8 @@ class Core:
         # Whether a checkpoint is under way; see `sealing`.
         self.is_sealing = False
         self.tiering = Tiering(data, clock, settings, segments, self.background)
+        self.stages = Stages()
+        self.stage_files = StageFiles(data, self.background, lambda: self.notify())
 
     def open_log(self, generation: int, log: Log) -> None:
         """From here on this generation is written."""
@@ -167,6 +171,13 @@ class Core:
         self.idempotency_keys -= len(topic.keys or ())
         self.unfolded.discard(topic.id)
         self.routers.drop(topic)
+        self.stages.forget(topic.id)
+
+    @property
+    def taken_bytes(self) -> int:
+        """Of all that the quota is for: live, on its way, or in stages."""
+        stages = self.stages
+        return self.live_bytes + self.pending_bytes + stages.bytes + stages.arriving_bytes
 
     def recount(self, topic: Topic) -> None:
         """Carries a change of a topic's live bytes into the total of the instance."""

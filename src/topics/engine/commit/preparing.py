@@ -41,6 +41,8 @@ class Preparing:
         self.deletions: list[Work] = []
         # Ephemeral topics on their way to another class, by id.
         self.promotions: dict[int, Fetching] = {}
+        # Stages and commits whose files are written or read beside the engine.
+        self.beside: set[Ticket[Any]] = set()
 
     def finish_promotion(self, topic_id: int) -> None:
         """Takes the promotion of a topic to its end now, if there is one."""
@@ -60,6 +62,7 @@ class Preparing:
         """The engine is about to end: what was not staged has not happened."""
         works: list[Work] = [*self.promotions.values(), *self.deletions]
         self.promotions, self.deletions = {}, []
-        for work in works:
-            if not work.ticket.done:
-                work.ticket.fail(error)
+        beside, self.beside = self.beside, set()
+        for ticket in [*(work.ticket for work in works), *beside]:
+            if not ticket.done:
+                ticket.fail(error)

@@ -21,19 +21,20 @@ from topics.engine.recovery.replay import Replay
 from topics.engine.state.segments import Segments
 from topics.errors import CorruptData, FormatMismatch, StorageError
 from topics.settings import Settings
-from topics.storage import frames, marks, snapshot, wal, wal_reader
+from topics.storage import frames, marks, snapshot, stage_file, wal, wal_reader
 from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, join, opened, shown
 from topics.storage.marks import Known
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.snapshot import Snapshot
+from topics.storage.stage_file import StageId
 from topics.storage.tiers import Store
 from topics.storage.wal_reader import LogFile, Timeline
 
 ROOT_NAMES = frozenset(
     {
         "FORMAT", "LOCK", "MARKS", "POISONED", "SESSIONS", "SESSIONS.tmp", "wal", "seg", "snap",
-        "broken", "quarantine",
+        "stage", "broken", "quarantine",
     }
 )  # fmt: skip
 SPARE = "of a start that never became ready; the next start removes it"
@@ -95,6 +96,7 @@ class Checker:
         known: list[tuple[str, Callable[[str], object]]] = [
             (data.wal, wal.parse_file_name),
             (data.snapshots, snapshot.parse_file_name),
+            (data.stages, stage_file.parse_file_name),
         ]
         for path, parse in known:
             for name in fs.listdir(path):
@@ -193,6 +195,8 @@ class Checker:
             self._timeline(line, first, replay)
         if self._folds:
             self._topics(replay)
+        named = {stage for each in summaries for stage, *_ in each.spent_stages}
+        self._stages(named | replay.spent.keys())
 
     def _marks(self, lines: list[Timeline]) -> Known:
         """What MARKS says, or nothing that anything could be held against."""
@@ -294,6 +298,22 @@ class Checker:
         except (AssertionError, LookupError, ValueError) as error:
             # Frames with good checksums that contradict each other.
             self._can_not_fold(CorruptData(f"replay failed: {type(error).__name__}: {error}"))
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def _stages(self, named: set[StageId]) -> None:
+        """Records that wait for a commit, and those that commits name: a part of the log."""
+        data = self.data
+        for name in data.fs.listdir(data.stages):
+            stage = stage_file.parse_file_name(name)
+            if stage is None:
+                continue
+            self.read(self._size(join(data.stages, name)))
+            try:
+                stage_file.read_body(data.fs, data.stages, stage)
+            except CorruptData as error:
+                where = self.short(join(data.stages, name))
+                self.report.note(stage in named, where, "stage_damaged", error.message)
 
     # -- topics ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from topics.engine.ops.catalog import CreateFrame
 from topics.engine.recovery.rederive import Mapped
 from topics.engine.recovery.replay import Later, Replay
 from topics.engine.state.topic import Topic
+from topics.errors import CorruptData
 from topics.storage import frames, wal_salvage
 from topics.storage.columns import Columns
 from topics.storage.frames import Groups, shard_of
@@ -78,6 +79,10 @@ class SalvageReplay(Replay):
         first, last = dest.head + 1, dest.head + high - low + 1
         self.found.lose(dest, first, last)
         dest.add_hole(first, last, CORRUPTION)
+
+    def unread(self, topic: Topic, first: int, last: int, _error: CorruptData, /) -> None:
+        if last > topic.head:
+            self.found.lose(topic, max(first, topic.head + 1), last)
 
     def is_vouched(self, _groups: Groups, _index: int) -> bool:
         """What is not there is missing, whoever was to have it."""

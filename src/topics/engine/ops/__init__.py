@@ -9,6 +9,7 @@ their way, published or given back. `append` is a write, `singles` those of one 
 frame, `told` who hears of them and how, `repeats` those that come again with the same key;
 `ceilings` bounds what class `disk` may have acknowledged. `deleting` looks up what a delete is
 about, `deletes` removes it. `catalog` is topics, `cursors` are those of readers, `lease_frames` is
-what queues log. `resident` and `promotion` are for ephemeral topics: what they write down at all,
-and how they become durable.
+what queues log. `stages` takes in what waits for a commit, `commits` decides what becomes of it,
+`commit_frames` is how it becomes records. `resident` and `promotion` are for ephemeral topics: what
+they write down at all, and how they become durable.
 """

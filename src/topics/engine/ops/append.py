@@ -12,8 +12,8 @@ from topics.engine.commit.core import Core
 from topics.engine.ops import repeats
 from topics.engine.ops.growth import check_room, publish
 from topics.engine.ops.told import Teller, ToldFrame, appended
+from topics.engine.state.batch import Batch
 from topics.engine.state.topic import Topic
-from topics.engine.state.write_request import Batch
 from topics.errors import TopicsError
 from topics.storage import columns as columns_codec
 from topics.storage import frames

@@ -70,13 +70,16 @@ class Growth(Frame):
         self.topic.unassign(self.first, self.last_ts_before)
 
 
-def check_room(core: Core, topic: Topic, count: int, size: int) -> None:
-    """Raises Throttled, TopicFull or RecordTooLarge when so much can not be taken now."""
+def check_room(core: Core, topic: Topic, count: int, size: int, *, counted: int = 0) -> None:
+    """Raises Throttled, TopicFull or RecordTooLarge when so much can not be taken now.
+
+    `counted` bytes of it are held already, in stages.
+    """
     config = topic.config
     quota = core.settings.max_total_bytes
-    if quota and core.live_bytes + core.pending_bytes + size > quota:
+    if quota and core.taken_bytes + size - counted > quota:
         raise Throttled(
-            f"the server holds {core.live_bytes} bytes of at most {quota}; nothing was written",
+            f"the server holds {core.taken_bytes} bytes of at most {quota}; nothing was written",
             limit="max_total_bytes", max=quota,
         )  # fmt: skip
     if config.discard != "reject":
@@ -106,7 +109,7 @@ def room(core: Core, topic: Topic) -> tuple[int, int]:
     """How many records and bytes a topic takes before it is full, with what is on its way."""
     config, records, size = topic.config, UNBOUNDED, UNBOUNDED
     if core.settings.max_total_bytes:
-        size = core.settings.max_total_bytes - core.live_bytes - core.pending_bytes
+        size = core.settings.max_total_bytes - core.taken_bytes
     if config.discard == "reject":
         if config.cap_records:
             records = config.cap_records - topic.live_count - (topic.next_seq - 1 - topic.head)

@@ -22,6 +22,7 @@ import msgspec
 from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.commit.ticket import Ticket
+from topics.engine.ops.commit_frames import producers_frame
 from topics.engine.ops.deletes import DeleteFrame
 from topics.engine.ops.resident import hole_frame
 from topics.engine.state.block import Block
@@ -139,6 +140,9 @@ class Promotion:
         is_last = last == topic.head
         for op in [*ops, *(self._amendments() if is_last else ())]:
             core.committer.stage(op)
+        if is_last:
+            for op in producers_frame(core, topic):
+                core.committer.stage(op)
         if is_last:
             self._change()
             return True

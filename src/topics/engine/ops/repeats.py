@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from topics.engine.commit.core import Core
 from topics.engine.ops.told import Teller, appended, ticket_for
+from topics.engine.state.batch import utf8
 from topics.engine.state.idempotency import Keys, digest_of
 from topics.engine.state.topic import Topic
-from topics.engine.state.write_request import utf8
 from topics.errors import InvalidRequest, Throttled
 
 KEYS_SWEEP_S = 1.0

@@ -18,14 +18,10 @@ from topics.engine.commit.core import Core
 from topics.engine.ops import ceilings, repeats
 from topics.engine.ops.growth import check_room, publish, published
 from topics.engine.ops.told import Teller, ToldFrame
+from topics.engine.state.batch import check_record_bytes, check_text_bytes, encode_meta
 from topics.engine.state.record import RECORD, meta_part, node_part
 from topics.engine.state.topic import Topic
-from topics.engine.state.write_request import (
-    Request,
-    check_record_bytes,
-    check_text_bytes,
-    encode_meta,
-)
+from topics.engine.state.write_request import Request
 from topics.errors import TopicsError
 from topics.settings import Settings
 from topics.storage import columns as columns_codec

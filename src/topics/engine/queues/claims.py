@@ -13,12 +13,12 @@ from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import lease_frames
 from topics.engine.queues import dead_letters
+from topics.engine.state.batch import utf8
 from topics.engine.state.queue import Lease, Queue
 from topics.engine.state.queue_values import Claimant, Claimed
 from topics.engine.state.record import tagged
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
-from topics.engine.state.write_request import utf8
 from topics.errors import InvalidRequest
 from topics.settings import Settings
 from topics.storage.columns import Columns

@@ -17,6 +17,7 @@ from topics.engine.recovery import rederive
 from topics.engine.state import router_frames
 from topics.engine.state.account import Account
 from topics.engine.state.block import Block, Segment, ghost_block
+from topics.engine.state.producers import decode_dump
 from topics.engine.state.topic import FIRST, Topic
 from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
@@ -286,6 +287,8 @@ def enter_topic(
     cursors.enter(topic, record.cursors, record.cursors_version)
     for digest, first, count, ts in record.keys:
         core.remember_key(topic, digest, first, count, ts)
+    if record.producers:
+        core.stages.load(topic.id, decode_dump(record.producers), core.settings.max_producers)
     gone = {first: last for first, last, _ in record.ghosts}
     blocks = [
         _block(core, topic, held, row, dead)

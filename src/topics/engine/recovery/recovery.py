@@ -29,6 +29,7 @@ from topics.engine.commit.log import Log
 from topics.engine.commit.syncing import Syncer, ThreadSyncer
 from topics.engine.queues import origins
 from topics.engine.recovery import rederive
+from topics.engine.recovery.batches import enter_stages
 from topics.engine.recovery.inventory import clear_away, load_snapshot
 from topics.engine.recovery.replay import Replay
 from topics.engine.state import router_frames
@@ -118,6 +119,7 @@ class Recovery:
         self.settle_losses()
         self.write_down()
         clear_away(self.core, left)
+        enter_stages(self.core, snapshot, self.replay.spent)
         self.become_ready()
         yield 1.0
 
@@ -294,6 +296,7 @@ class Recovery:
         if not self._is_clean:
             self.renew_epoch(topic)
         self.core.forget_keys(topic)
+        self.core.stages.forget(topic.id)
         if topic.live_count:
             topic.raise_floor(topic.head + 1, RESTART, self.core.segments.spans)
             self.core.committer.stage(

@@ -7,7 +7,6 @@ and the unsynced end of an old log be copied into a new one.
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,23 +15,21 @@ from topics.engine.commit.core import Core
 from topics.engine.ops.catalog import CreateFrame, decode_configure, decode_create
 from topics.engine.ops.resident import replay_hole
 from topics.engine.queues.origins import Moves
-from topics.engine.recovery import rederive
+from topics.engine.recovery import batches, rederive
+from topics.engine.recovery.records import Records
 from topics.engine.recovery.rederive import Mapped, SourceBytes
 from topics.engine.recovery.replay_frames import HANDLERS
-from topics.engine.state import retention, router_frames
+from topics.engine.state import router_frames
 from topics.engine.state.topic import Topic
 from topics.errors import CorruptData
-from topics.storage import columns as columns_codec
 from topics.storage import frames
-from topics.storage.columns import Columns
 from topics.storage.frames import Groups, Mark
+from topics.storage.stage_file import StageId
 from topics.storage.wal_reader import Timeline
 from topics.types import CRASH
 
 # Frames that need records of another topic, which may stand in another shard.
 ROUTED = frozenset((frames.ROUTER, frames.UNROUTE, frames.MAP))
-# Frames of single records are gathered into runs of at most this many bytes.
-RUN_BYTES_MAX = 256 * 1024
 
 
 class Later(NamedTuple):
@@ -44,7 +41,7 @@ class Later(NamedTuple):
     stop: int = 0
 
 
-class Replay:
+class Replay(Records):
     """Folds groups into `core`. Topics of class memory are set aside for after readiness.
 
     So is a destination from its first router on, for when all shards have been read: its copies
@@ -74,6 +71,8 @@ class Replay:
         # Ephemeral topics of the snapshot with frames from before they became so, which have no
         # beginning: by id, where those skip to.
         self.outlived: dict[int, int] = {}
+        # Stages that commits name, and the topics that have their records.
+        self.spent: dict[StageId, int] = {}
         # Jobs that became dead letters; their topics may be in shards that are read later.
         self.moves = Moves()
         self.recovered_generation = 0
@@ -98,27 +97,40 @@ class Replay:
             if topic_id == 0:
                 # The last of a run counts: a clean mark may follow an idle one.
                 self._system(kind, groups, stop - 1, generation)
-                continue
-            if self.sources is not None and kind == frames.APPEND:
-                self.sources.keep(topic_id, generation, groups, first, stop)
-            topic = self.core.by_id.get(topic_id)
-            if topic is not None and kind in ROUTED:
-                self.routed.add(topic_id)
-            if kind == frames.CONFIGURE and topic_id not in self.routed:
-                # The class may change with it, and what was lost is judged by the class.
-                self.finish_deferred(topic_id)
-            elif topic is not None and self._defers(topic, kind):
-                if kind == frames.EPOCH:
-                    # Not later: recovery hands out new epochs before the deferred are applied.
-                    newest = int(table["first"][first:stop].max())
-                    self.core.numbers.pass_epoch(newest)
-                later = self.deferred.setdefault(topic_id, deque())
-                step = 1 if kind == frames.MAP else stop - first
-                for at in range(first, stop, step):
-                    later.append(Later(generation, groups, at, at + step))
-                continue
-            self.apply(topic_id, kind, groups, first, stop, generation)
+            elif kind in (frames.COMMIT, frames.PRODUCERS):
+                for at in range(first, stop):
+                    batches.replay(self, topic_id, kind, groups, at, generation)
+            else:
+                self.same(topic_id, kind, groups, first, stop, generation)
         self.is_clean = self.is_clean and kind_of[-1] == frames.MARK
+
+    def same(
+        self, topic_id: int, kind: int, groups: Groups, first: int, stop: int, generation: int
+    ) -> None:
+        """Applies frames of one topic and one kind, or sets them aside."""
+        if self.sources is not None and kind == frames.APPEND:
+            self.sources.keep(topic_id, generation, groups, first, stop)
+        topic = self.core.by_id.get(topic_id)
+        if topic is not None and kind in ROUTED:
+            self.routed.add(topic_id)
+        if kind == frames.CONFIGURE and topic_id not in self.routed:
+            # The class may change with it, and what was lost is judged by the class.
+            self.finish_deferred(topic_id)
+        elif topic is not None and self._defers(topic, kind):
+            if kind == frames.EPOCH:
+                # Not later: recovery hands out new epochs before the deferred are applied.
+                newest = int(groups.frames["first"][first:stop].max())
+                self.core.numbers.pass_epoch(newest)
+            later = self.deferred.setdefault(topic_id, deque())
+            step = 1 if kind == frames.MAP else stop - first
+            for at in range(first, stop, step):
+                later.append(Later(generation, groups, at, at + step))
+            return
+        self.apply(topic_id, kind, groups, first, stop, generation)
+
+    def unread(self, _topic: Topic, _first: int, _last: int, error: CorruptData) -> None:
+        """A stage that was committed can not be read. It may be left out only by who says so."""
+        raise error
 
     def _defers(self, topic: Topic, kind: int) -> bool:
         return (
@@ -234,7 +246,7 @@ class Replay:
         if topic is None:
             return
         if kind == frames.APPEND:
-            self._appends(topic, groups, first, stop)
+            self.appends(topic, groups, first, stop)
             return
         if kind == frames.CONFIGURE and topic_id in self.outlived:
             self._end_outlived(topic, groups, first)
@@ -293,54 +305,6 @@ class Replay:
         else:
             core.enter(topic)
 
-    def _appends(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
-        table = groups.frames
-        single = (table["count"][first:stop] == 1) & (table["flags"][first:stop] == 0)
-        edges = np.flatnonzero(single[1:] != single[:-1]) + 1 + first
-        bounds = [first, *edges.tolist(), stop]
-        for start, end in pairwise(bounds):
-            if single[start - first]:
-                self._singles(topic, groups, start, end)
-            else:
-                for index in range(start, end):
-                    self._frame(topic, groups, index)
-
-    def _singles(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
-        """Frames of one plain record each, as few runs."""
-        seqs = groups.frames["first"][first:stop].astype(np.int64)
-        breaks = (np.flatnonzero(np.diff(seqs) != 1) + 1 + first).tolist()
-        for start, end in zip([first, *breaks], [*breaks, stop], strict=True):
-            self._run(topic, groups, start, end)
-
-    def _run(self, topic: Topic, groups: Groups, first: int, stop: int) -> None:
-        """Frames of consecutive seqs."""
-        table = groups.frames[first:stop]
-        seq = int(table["first"][0])
-        if not self.goes_on(topic, seq):
-            return
-        fresh = topic.head + 1 - seq
-        if fresh >= len(table):
-            return
-        sizes = table["size"].astype(np.int64)
-        room = max(int(RUN_BYTES_MAX // max(int(sizes.mean()), 1)), 1)
-        for start in range(fresh, len(table), room):
-            end = min(start + room, len(table))
-            self.publish(topic, seq + start, groups.singles(first + start, first + end))
-
-    def _frame(self, topic: Topic, groups: Groups, index: int) -> None:
-        row = groups.frames[index]
-        first, count, ts = int(row["first"]), int(row["count"]), int(row["ts"])
-        columns, key = groups.columns(index)
-        if key and not int(row["flags"]) & columns_codec.MOVED:
-            self.core.remember_key(topic, key, first, count, ts)
-        if first + count - 1 <= topic.head:
-            return
-        if first <= topic.head:
-            columns = columns.cut(topic.head + 1 - first, count)
-            first = topic.head + 1
-        if self.goes_on(topic, first):
-            self.publish(topic, first, columns)
-
     def _hole(self, topic: Topic, groups: Groups, index: int) -> None:
         row = groups.frames[index]
         first, last = int(row["first"]), int(row["floor"])
@@ -385,14 +349,3 @@ class Replay:
             )
         self.bereft.setdefault((id(mapped.groups), mapped.at), []).append((low, high))
         dest.add_hole(dest.head + 1, dest.head + high - low + 1, CRASH)
-
-    def publish(self, topic: Topic, first: int, columns: Columns) -> None:
-        load = self.core.segments.spans
-        self.core.unsealed.add(len(columns.ends), len(columns.payload))
-        topic.publish(first, columns, self.core.settings.block_bytes)
-        if columns.tags is not None:
-            topic.add_tags(columns.tags, first)
-        config = topic.config
-        if (config.cap_records or config.cap_bytes) and config.durability != "ephemeral":
-            # What had expired before is gone by now: its FLOOR frame comes first.
-            retention.evict(topic, load)

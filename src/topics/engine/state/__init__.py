@@ -11,7 +11,9 @@ sealed bytes are and keeps a bounded cache of blocks. `tags` finds seqs by tag, 
 by key, `names` topics in order; `cursors` are the places of named readers; `numbers` are those that
 are given once, `unsealed` is what waits for a checkpoint. A `queue` is who holds which job
 (`queue_values` is what its calls take and give); `routers` is who copies from where to where
-(`router_frames` is what they log). `write_request` turns what a client sent into records, rendered
-once for every reader; `record` is their form, `places` where its parts are in many of them, and
-nobody else looks into it; `copies` gives them other seqs.
+(`router_frames` is what they log); `stages` are records that wait for a commit, `producers` who
+committed what last (`stage_request` is how both are asked for). `write_request` decodes what a
+client sent, `batch` makes records of it, rendered once for every reader; `record` is their form,
+`places` where its parts are in many of them, and nobody else looks into it; `copies` gives them
+other seqs, `reblocking` puts runs together anew.
 """

@@ -24,6 +24,9 @@ from topics.consecutive import consecutive
 ROUTER_META = "_topics_router"
 # Seq, time, node_part, data, meta_part.
 RECORD = b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
+# The same behind seq and time: node_part, data, meta_part.
+REST = b'%b,"data":%b%b},'
+_HEAD = b'{"$seq":%d,"$ts":%d'
 _NODE = b',"$node":'
 _DATA = b',"data":'
 # Where meta begins: the last one in a record that has any.
@@ -66,6 +69,33 @@ def plain_run(data: Sequence[Any], first: int, ts: int) -> bytes:
     parts[0::3] = heads.split(b"\0")
     parts[1::3] = data
     return b"".join(parts)
+
+
+def numbered(rests: Sequence[Any], first: int, ts: int) -> bytes:
+    """Records of which everything behind seq and time is there, from seq `first` on."""
+    count = len(rests)
+    begin, end = b'{"$seq":', b',"$ts":%d' % ts
+    heads = begin + consecutive(first, count, end + b"\0" + begin) + end
+    parts: list[Any] = [b""] * (2 * count)
+    parts[0::2] = heads.split(b"\0")
+    parts[1::2] = rests
+    return b"".join(parts)
+
+
+def head_sizes(first: int, count: int, ts: int) -> npt.NDArray[np.uint32] | int:
+    """What seq and time take of each record of such a run, in bytes."""
+    return len(_HEAD % (0, ts)) - 1 + digits(first, count)
+
+
+def heads_bytes(first: int, count: int, ts: int) -> int:
+    """What they take of all of them together."""
+    digits, low, stop = 0, first, first + count
+    while low < stop:
+        length = len(str(low))
+        high = min(stop, 10**length)
+        digits += (high - low) * length
+        low = high
+    return count * (len(_HEAD % (0, ts)) - 1) + digits
 
 
 def plain_overhead(first: int, count: int, ts: int) -> npt.NDArray[np.uint32] | int:

@@ -22,13 +22,14 @@ from dataclasses import dataclass, field
 
 from topics.engine.commit.core import Core
 from topics.engine.ops import lease_frames
+from topics.engine.ops.commit_frames import producers_of
 from topics.engine.state.block import Block, Segment, ghost_block
 from topics.engine.state.idempotency import Keys
+from topics.engine.state.reblocking import reblock
 from topics.engine.state.router_frames import encode
 from topics.engine.state.topic import FIRST, Topic
 from topics.engine.upkeep.flagging import write_flags
 from topics.engine.upkeep.trimming import trim
-from topics.storage import columns as columns_codec
 from topics.storage.columns import Columns
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 from topics.storage.snapshot import Snapshot, SnapshotWriter, TopicRecord
@@ -129,6 +130,7 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
         core.numbers.snapshot + 1, core.generation, run.positions, run.next_topic_id,
         run.next_epoch, core.numbers.next_segment, numbers, run.garbage, core.routers.next_id,
         [named[number].flag_sums for number in numbers],
+        [(stage, *place) for stage, place in core.stages.spent.items()],
     )  # fmt: skip
     yield from core.background.run(lambda: run.writer.finish(taken))
     core.numbers.pass_snapshot(taken.number)
@@ -156,6 +158,7 @@ def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
     """Records a topic's state at this moment; what of it is in no segment yet."""
     record = capture(topic)
     record.leases = lease_frames.kept(core, topic)
+    record.producers = producers_of(core, topic)
     record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
     run.writer.add(record)
     run.captured += 1
@@ -192,7 +195,7 @@ def _seal_topic(core: Core, run: Pass, topic: Topic, unsealed: list[Unsealed]) -
     writer = _writer(core, run) if owns else (run.packed or _writer(core, run))
     written = 0
     held = [(each.first, each.columns) for each in unsealed]
-    for first, columns in _reblock(held, settings.block_bytes):
+    for first, columns in reblock(held, settings.block_bytes):
         # The frames of these deletes are trimmed with the log: the segment must know them itself.
         dead = _dead_between(unsealed, first, first + len(columns))
         row = writer.add(columns, topic_id=topic.id, epoch=topic.epoch, first=first, dead=dead)
@@ -229,52 +232,6 @@ def _dead_between(unsealed: list[Unsealed], first: int, stop: int) -> bytes:
             flags[low - first : high - first] = run.dead[low - run.first : high - run.first]
         index += 1
     return bytes(flags)
-
-
-def _reblock(held: list[tuple[int, Columns]], bytes_max: int) -> Iterator[tuple[int, Columns]]:
-    """Runs of neighbouring seqs of at most about `bytes_max`, whole records each."""
-    gathered: Columns | None = None
-    first = 0
-    for block_first, columns in held:
-        start = 0
-        while start < len(columns):
-            stop = _stop_within(columns, start, bytes_max)
-            whole = start == 0 and stop == len(columns)
-            part = columns if whole else columns.cut(start, stop)
-            at, start = block_first + start, stop
-            follows = gathered is not None and first + len(gathered) == at
-            if gathered is not None and follows and _fits(gathered, part, bytes_max):
-                gathered.extend(part)
-                continue
-            if gathered is not None:
-                yield first, gathered
-            first = at
-            gathered = _growable(part) if len(part.payload) < bytes_max // 2 else None
-            if gathered is None:
-                yield first, part
-    if gathered is not None:
-        yield first, gathered
-
-
-def _stop_within(columns: Columns, start: int, bytes_max: int) -> int:
-    """The end of the records from `start` on that have `bytes_max` together; one in any case.
-
-    What is half as large again stays whole: cutting it would copy all of it.
-    """
-    base = columns.start(start)
-    if columns.ends[-1] - base <= bytes_max + bytes_max // 2:
-        return len(columns)
-    return bisect_right(columns.ends, base + bytes_max, start + 1)
-
-
-def _fits(gathered: Columns, part: Columns, bytes_max: int) -> bool:
-    return len(gathered.payload) + len(part.payload) <= bytes_max
-
-
-def _growable(part: Columns) -> Columns:
-    grown = columns_codec.empty()
-    grown.extend(part)
-    return grown
 
 
 def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[None]:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from functools import partial
 
 from topics.engine.commit.core import Core
-from topics.engine.ops import ceilings, deletes, deleting, promotion
+from topics.engine.ops import ceilings, deletes, deleting, promotion, stages
 from topics.engine.routing import forwarding
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
@@ -63,6 +63,7 @@ class Maintenance:
         if self._running is None and core.preparing.promotions:
             self._running = promotion.slices(core)
         core.tiering.tend()
+        core.stage_files.poll()
         more = self._delete(stop_s)
         while self._running is not None:
             try:
@@ -195,6 +196,7 @@ class Maintenance:
         ceilings.close_idle(core, settings.idle_close_ms / 1000)
         self._sync_inline(now_s)
         self._settle_idle()
+        stages.expire(core)
         for topic_id in list(core.unfolded):
             topic = core.by_id.get(topic_id)
             if topic is None or self._fold(topic):

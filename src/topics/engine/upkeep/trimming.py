@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from topics.engine.commit.core import Core
 from topics.errors import CorruptData
-from topics.storage import snapshot, wal
+from topics.storage import snapshot, stage_file, wal
 from topics.storage.fs import join
 from topics.storage.snapshot import Snapshot
 
@@ -25,7 +25,7 @@ class Found:
 
 
 def trim(core: Core) -> Iterator[None]:
-    """Removes log files, snapshots and segments that the two newest snapshots do not need.
+    """Removes log files, stages, snapshots and segments that the two newest ones do not need.
 
     Segments go first: as long as a deleted record's bytes are there, so is the delete in the log.
     """
@@ -47,13 +47,10 @@ def trim(core: Core) -> Iterator[None]:
         parsed = wal.parse_file_name(name)
         if parsed is None:
             continue
-        generation, shard, number = parsed
-        spent = generation < older.generation or (
-            generation == older.generation and number < older.positions[shard]
-        )
-        if spent:
+        if _is_spent(older, *parsed):
             data.fs.unlink(join(data.wal, name))
             yield
+    yield from _trim_stages(core, older)
     for number in snapshot.numbers(data.fs, data.snapshots):
         path = join(data.snapshots, snapshot.file_name(number))
         if number in found.damaged:
@@ -64,6 +61,27 @@ def trim(core: Core) -> Iterator[None]:
     for path in (data.wal, data.snapshots):
         data.fs.sync_dir(path)
     yield
+
+
+def _is_spent(older: Snapshot, generation: int, shard: int, number: int) -> bool:
+    """Whether no snapshot needs a log file."""
+    if generation != older.generation:
+        return generation < older.generation
+    return number < older.positions[shard]
+
+
+def _trim_stages(core: Core, older: Snapshot) -> Iterator[None]:
+    """Stages were committed by frames in such files: their records are in segments by now."""
+    data, spent = core.data, core.stages.spent
+    gone = [stage for stage, place in spent.items() if _is_spent(older, *place)]
+    for stage in gone:
+        path = join(data.stages, stage_file.file_name(stage))
+        if data.fs.exists(path):
+            data.fs.unlink(path)
+        del spent[stage]
+        yield
+    if gone:
+        data.fs.sync_dir(data.stages)
 
 
 def _look(core: Core, found: Found) -> None:

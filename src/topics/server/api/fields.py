@@ -49,6 +49,12 @@ RecordMeta = Annotated[
     ),
 ]
 
+# A producer's batch, and what it calls itself and its parts.
+BATCH_SCHEMA = {"type": "integer", "minimum": 0, "maximum": I64_MAX}
+BatchNumber = Annotated[int, shown(**BATCH_SCHEMA)]
+WORD_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 256}
+Word = Annotated[str, shown(**WORD_SCHEMA)]
+
 # The shape of a tuple, then which of the two it is.
 _EQ = {"prefixItems": [True, {"const": "Eq"}, True]}
 _GLOB = {"prefixItems": [True, {"const": "Glob"}, {"pattern": r"^[^*]*\*$"}]}

@@ -21,7 +21,15 @@ from topics.server.api.fields import (
     Tag,
     TagMatch,
 )
-from topics.types import U64, ConfigInput, Hold, Name, QueueState, TopicConfig, TopicType
+from topics.types import (
+    U64,
+    ConfigInput,
+    Hold,
+    Name,
+    QueueState,
+    TopicConfig,
+    TopicType,
+)
 
 
 class Performance(msgspec.Struct, kw_only=True):

@@ -89,6 +89,9 @@ class MetricsRoute:
             ("topics_routers_blocked", "Routers that can not go on.", gauges.routers_blocked),
             ("topics_records_live", "Records that can be read.", sums.records),
             ("topics_bytes_live", "Bytes of them.", gauges.live_bytes),
+            ("topics_stages", "Stages that wait for their commit.", gauges.stages),
+            ("topics_staged_records", "Records in them.", gauges.staged_records),
+            ("topics_staged_bytes", "What they take on the disk.", gauges.staged_bytes),
             ("topics_queue_topics", "Topics that are queues.", sums.queues),
             ("topics_queue_leases_in_flight", "Jobs under lease.", sums.in_flight),
             ("topics_sse_connections", "Open streams and sockets.", services.delivery.connections),
@@ -173,6 +176,11 @@ class MetricsRoute:
             "topics_cold_failures_total", "counter", "Calls to the cold store that failed.",
             gauges.cold_failures,
         )  # fmt: skip
+        yield one(
+            "topics_stages_expired_total", "counter", "Stages that were never committed.",
+            gauges.stages_expired,
+        )  # fmt: skip
+        yield one("topics_commits_total", "counter", "Batches committed.", gauges.commits)
         rows = (
             ("queue_depth", "Frames on their way to the disk.", gauges.frames),
             ("queue_depth_peak", "The most of them so far.", stats.queue_depth_peak),
