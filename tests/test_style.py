@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,11 @@ MAY_REACH_THE_MACHINE = (
 OWN = ("self", "cls", "super()")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -59,7 +65,7 @@ def test_a_source_file_is_short_enough_to_know(path: Path) -> None:
 def test_a_function_ends_before_the_reader_scrolls(path: Path) -> None:
     long = [
         f"{node.name} at line {node.lineno} has {lines} lines"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
     ]
@@ -68,7 +74,7 @@ def test_a_function_ends_before_the_reader_scrolls(path: Path) -> None:
 
 @every_source
 def test_a_module_says_what_it_owns(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), "the module has no docstring"
+    assert ast.get_docstring(tree_of(path)), "the module has no docstring"
 
 
 @every_file
@@ -94,7 +100,7 @@ def test_nothing_is_left_for_later(path: Path) -> None:
 @pytest.mark.parametrize("path", [p for p in ALL_FILES if p not in SOURCES], ids=name_of)
 def test_a_test_reaches_into_nobody_elses_privates(path: Path) -> None:
     """What it wants to know it asks, so that what is private can change without it."""
-    assert not list(privates(ast.parse(path.read_text())))
+    assert not list(privates(tree_of(path)))
 
 
 def privates(tree: ast.Module) -> Iterator[str]:
@@ -116,7 +122,7 @@ def test_the_machine_is_reached_through_the_doors_only(path: Path) -> None:
     inside = path.relative_to(ROOT / "src").as_posix()
     if inside.startswith(MAY_REACH_THE_MACHINE):
         return
-    found = list(reaches(ast.parse(path.read_text())))
+    found = list(reaches(tree_of(path)))
     assert not found, "go through topics.storage.fs or topics.clock"
 
 

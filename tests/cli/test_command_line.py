@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import topics
+from tests.support.tiers import quick_first
 from topics.cli import exits, main
 from topics.errors import TopicNotFound, Unreachable
 
@@ -22,13 +23,14 @@ def test_version_is_one_line() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"topics {topics.__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_the_version_command_says_what_a_bug_report_needs() -> None:
     done = run("version")
     assert done.returncode == exits.OK
     assert done.stdout.startswith(f"topics {topics.__version__}\npython 3.")
 
 
-@pytest.mark.parametrize("option", ["-h", "--help"])
+@pytest.mark.parametrize("option", quick_first(["--help", "-h"], 1))
 def test_help_names_every_command_and_the_exit_codes(option: str) -> None:
     done = run(option)
     assert done.returncode == exits.OK
@@ -37,7 +39,9 @@ def test_help_names_every_command_and_the_exit_codes(option: str) -> None:
         assert command.__name__.rpartition(".")[2] in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["no-such-command"], ["--no-such-option"], []])
+@pytest.mark.parametrize(
+    "arguments", quick_first([["no-such-command"], ["--no-such-option"], []], 1)
+)
 def test_a_usage_error_exits_2(arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.returncode == exits.USAGE

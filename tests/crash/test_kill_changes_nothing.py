@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.engines import Look, World
+from tests.support.tiers import quick_first
 from topics.errors import TopicFull, TopicsError
 from topics.types import Hold
 
@@ -84,7 +85,7 @@ def run(seed: int, kills: int) -> None:
         assert after == before, seed
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", quick_first(range(60), 12))
 def test_a_killed_process_leaves_every_topic_as_it_was(
     seed: int, tally: Callable[..., None]
 ) -> None:

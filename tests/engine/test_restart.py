@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, read_all, tagged, values
+from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
 from topics.settings import KIB
@@ -136,6 +137,7 @@ def test_what_was_recovered_is_sealed_like_what_was_written(how: Ending) -> None
     assert world.engine.state("t").count == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["fsync", "memory"])
 def test_a_process_that_ends_at_each_start_adds_nothing_to_the_disk(durability: str) -> None:
     """However short its lives, the log is as long after many of them as after some."""
@@ -310,7 +312,7 @@ def step(world: World, model: Model, dice: random.Random) -> None:
         world.restart(dice.choice(SURVIVABLE))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", quick_first(range(40), 15))
 def test_random_histories_agree_with_the_model(seed: int) -> None:
     """After any mix of writes, deletes, configs, time, sealing and restarts, all numbers agree."""
     dice = random.Random(seed)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.engines import LOSE_ALL, SURVIVABLE, Look, World
+from tests.support.tiers import quick_first
 from topics.engine.commit.syncing import Syncer
 from topics.engine.engine import Engine
 from topics.engine.offline.invariants import examine
@@ -283,7 +284,7 @@ def _stall(seed: int) -> None:
     stalled.restart()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", quick_first(range(30), 10))
 def test_a_floor_seen_while_something_was_on_its_way_is_the_same_after_a_restart(seed: int) -> None:
     """Floors, reasons and the account do not depend on when a sync ended."""
     _stall(seed)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.support.directories import SMALL, busy, flip, image, topics
+from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.engine.offline import invariants
 from topics.engine.offline.check import check
@@ -332,6 +333,7 @@ def test_the_command_says_ok_in_one_line_and_exits_0(directory: Path) -> None:
     assert image(directory) == before
 
 
+@pytest.mark.slow
 def test_the_command_exits_1_with_problems_and_json_is_one_value(directory: Path) -> None:
     flip(min(directory.glob("seg/*")), 600)
     plain, as_json = topics("check", str(directory)), topics("check", str(directory), "--json")
@@ -360,6 +362,7 @@ def test_a_directory_in_use_is_refused_with_3(directory: Path, as_json: bool) ->
                 assert json.loads(done.stdout)["problems"][0]["problem"] == "locked"
 
 
+@pytest.mark.slow
 def test_two_checks_may_run_at_once_and_keep_a_server_away(directory: Path) -> None:
     lock = OsFs().lock_shared(str(directory / "LOCK"))
     assert lock is not None
@@ -369,7 +372,7 @@ def test_two_checks_may_run_at_once_and_keep_a_server_away(directory: Path) -> N
     lock.release()
 
 
-@pytest.mark.parametrize("command", ["check", "scrub", "repair"])
+@pytest.mark.parametrize("command", quick_first(["check", "scrub", "repair"], 1))
 def test_what_is_not_there_exits_3_and_is_not_made(tmp_path: Path, command: str) -> None:
     done = topics(command, str(tmp_path / "nowhere"))
     assert (done.returncode, done.stdout) == (3, "")
@@ -382,7 +385,7 @@ def test_an_empty_directory_is_no_sound_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [[], [".", "--no-such"], [".", "--cold"]])
+@pytest.mark.parametrize("arguments", quick_first([[], [".", "--no-such"], [".", "--cold"]], 1))
 def test_usage_errors_exit_2(arguments: list[str]) -> None:
     assert topics("check", *arguments).returncode == 2
 

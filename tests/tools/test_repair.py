@@ -422,6 +422,7 @@ def test_the_command_reports_then_repairs(directory: Path) -> None:
     assert (again.returncode, again.stdout) == (0, f"{directory}: nothing to repair\n")
 
 
+@pytest.mark.slow
 def test_the_command_exits_0_when_nothing_would_be_lost(directory: Path) -> None:
     older_snapshot(directory)
     done = topics("repair", str(directory))

@@ -120,6 +120,7 @@ def test_a_scrub_reaches_the_cold_store(tmp_path: Path) -> None:
     assert check(OsFs(), str(data), store=store, clock=clock).problems == []
 
 
+@pytest.mark.slow
 def test_without_the_cold_store_nothing_is_changed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     settings = msgspec.structs.replace(SMALL, cold_dir=str(tmp_path / "cold"), hot_bytes=0)

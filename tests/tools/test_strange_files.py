@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.directories import SMALL, busy, image, topics
+from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.engine.offline.check import check
 from topics.engine.offline.repair import repair
@@ -77,7 +78,7 @@ def test_every_command_refuses_in_one_line(directory: Path, command: tuple[str, 
     assert (outside / "precious").exists()
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", quick_first(FILES, 2))
 def test_a_link_in_the_place_of_a_file_is_not_followed(directory: Path, name: str) -> None:
     path = file_in(directory, name)
     outside = directory.parent / "outside"
@@ -88,7 +89,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(directory: Path, name: st
     assert (outside.read_bytes(), image(directory).keys()) == before
 
 
-@pytest.mark.parametrize("name", DIRECTORIES)
+@pytest.mark.parametrize("name", quick_first(DIRECTORIES, 2))
 def test_a_link_in_the_place_of_a_directory_is_not_followed(directory: Path, name: str) -> None:
     """A scrub of a linked quarantine would empty whatever it points at."""
     outside = directory.parent / "outside"
@@ -100,7 +101,7 @@ def test_a_link_in_the_place_of_a_directory_is_not_followed(directory: Path, nam
     assert image(outside) == before
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", quick_first(FILES, 2))
 def test_a_pipe_hangs_nobody(directory: Path, name: str) -> None:
     path = file_in(directory, name)
     path.unlink()
@@ -115,6 +116,7 @@ def test_a_pipe_that_nobody_needs_is_only_mentioned(directory: Path) -> None:
     assert "wal/stray: unknown_file" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_root_may_be_a_link(directory: Path) -> None:
     link = directory.parent / "link"
     link.symlink_to(directory)
@@ -125,7 +127,7 @@ def test_the_root_may_be_a_link(directory: Path) -> None:
     assert link.is_symlink()
 
 
-@pytest.mark.parametrize("name", ["wal", "seg", "snap", "MARKS", "FORMAT"])
+@pytest.mark.parametrize("name", quick_first(["wal", "MARKS", "seg", "snap", "FORMAT"], 2))
 def test_a_file_of_a_terabyte_is_not_read_into_memory(directory: Path, name: str) -> None:
     path = file_in(directory, name)
     with path.open("r+b") as file:

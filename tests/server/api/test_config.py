@@ -103,6 +103,7 @@ def serve(directory: Path, *flags: str, **variables: str) -> subprocess.Complete
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "variables", "words"),
     [

@@ -56,6 +56,7 @@ def metric(client: Client, name: str) -> int:
     return int(client.metrics()[name])
 
 
+@pytest.mark.slow
 def test_connections_take_nothing_that_storage_needs(limited: Served) -> None:
     """Far more peers than descriptors, none with a key, while log files and segments are made."""
     with contextlib.ExitStack() as peers, limited.client("k") as client:
@@ -77,6 +78,7 @@ def test_connections_take_nothing_that_storage_needs(limited: Served) -> None:
     assert limited.stop() == 0
 
 
+@pytest.mark.slow
 def test_too_few_descriptors_are_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="may open 128 files, and topics needs"):
         Served(tmp_path, script=LIMITED, FILES_MAX="128")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import Reply, Served, inside
+from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.server.loop.services import Services
 from topics.storage.fs import OsFs
@@ -49,6 +50,7 @@ def test_the_boot_line_says_where_and_how_open(tmp_path: Path) -> None:
     assert not served.port_file.exists()
 
 
+@pytest.mark.slow
 def test_flags_win_and_keys_are_counted_not_shown(tmp_path: Path) -> None:
     with Served(
         tmp_path, "--api-keys", "hush-1,hush-2:r", "--max-topics", "1", TOPICS_MAX_TOPICS="5"
@@ -81,6 +83,7 @@ def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path) -> None:
         assert served.stop() == 0
 
 
+@pytest.mark.slow
 def test_the_port_file_of_a_killed_server_does_not_mislead(tmp_path: Path) -> None:
     stale = tmp_path / "stale"
     stale.write_text("1\n")
@@ -91,7 +94,7 @@ def test_the_port_file_of_a_killed_server_does_not_mislead(tmp_path: Path) -> No
     assert stale.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", quick_first([signal.SIGTERM, signal.SIGINT], 1))
 def test_a_drain_answers_what_is_in_flight(tmp_path: Path, number: signal.Signals) -> None:
     with Served(tmp_path) as served, served.wait_ready().client() as client:
         client.write("a", 1)
@@ -128,6 +131,7 @@ def test_readiness_is_denied_before_the_door_closes(tmp_path: Path) -> None:
         assert served.wait() == 1
 
 
+@pytest.mark.slow
 def test_one_directory_has_one_server(tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     with Served(tmp_path) as served:
@@ -138,6 +142,7 @@ def test_one_directory_has_one_server(tmp_path: Path) -> None:
         assert served.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_said_plainly(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

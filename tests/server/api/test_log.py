@@ -13,6 +13,7 @@ import pytest
 from tests.server.protocol.h2_client import H2Client
 from tests.support.servers import Client, Served
 from tests.support.streams import EventSource, Refused, Socket
+from tests.support.tiers import quick_first
 
 KEYS = ("SECRET-http1", "SECRET-http2", "SECRET-socket", "SECRET-query")
 UNKNOWN = "SECRET-unknown"
@@ -63,7 +64,8 @@ def over_a_socket(served: Served) -> None:
             b"Authorization: Bearer %b\r\n\r\n" % KEYS[2].encode()
         )
         raw.recv(4096)
-        raw.sendall(b"\xff\xff" + PAYLOAD.encode())
+        # As long as the longest head of a frame: it is refused, not waited for.
+        raw.sendall(b"\xff\xff" + 2 * PAYLOAD.encode())
         raw.recv(4096)
 
 
@@ -73,7 +75,7 @@ def over_a_query(served: Served) -> None:
             EventSource(served.port, f"/v0/watch/wid_{'x' * 22}?token={token}").close()
 
 
-@pytest.mark.parametrize("level", ["debug", "info", "error"])
+@pytest.mark.parametrize("level", quick_first(["debug", "info", "error"], 1))
 def test_neither_keys_nor_payloads_are_logged(tmp_path: Path, level: str) -> None:
     with Served(tmp_path, TOPICS_API_KEYS=",".join(KEYS), TOPICS_LOG_LEVEL=level) as served:
         served.wait_ready()

@@ -26,6 +26,8 @@ class Stream:
 class H2Client:
     def __init__(self, port: int, *, acknowledges: bool = True) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+        # Frames are sent in pieces: otherwise each waits for what came before to be acknowledged.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.h2 = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         )

@@ -14,6 +14,7 @@ from tests.server.protocol.app import LOOPS, Served, serving
 from tests.server.protocol.h2_client import H2Client
 from tests.server.protocol.test_websocket import HANDSHAKE, frame
 from tests.server.protocol.wire import Wire, message
+from tests.support.tiers import quick_first
 
 FLOOD_S = 1.0
 # Without shares it is seconds. Generous, because the flood and the bystander share the machine
@@ -85,7 +86,7 @@ def flood(port: int, name: str, stop: threading.Event) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", quick_first(FLOODS, 4))
 def test_a_flood_keeps_nobody_waiting(served: Served, name: str) -> None:
     stop, ended, longest = threading.Event(), [False], 0.0
 
@@ -122,6 +123,7 @@ def test_a_client_is_told_that_it_sends_too_much(served: Served) -> None:
         assert wire.until(b"nothing in them").startswith(b"\x88")
 
 
+@pytest.mark.slow
 def test_frames_that_go_with_work_are_no_flood(served: Served) -> None:
     """A client may acknowledge all it gets, and ask now and then whether we are there."""
     with H2Client(served.port) as client:
