@@ -93,7 +93,7 @@ class Reader:
             page = self.engine.diff_now("old", from_seq=self._cursor, limit=1000)
         except ColdMiss as miss:
             self._ahead = miss.ahead
-            self._fetch = self._pool.submit(self.engine.core.segments.fetch, miss.ahead)
+            self._fetch = self._pool.submit(self.engine.ask(miss).read)
             return
         self.records += page.count
         self._cursor = 0 if page.caught_up else page.next_from_seq

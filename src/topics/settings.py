@@ -85,6 +85,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seal_bytes: int = 256 * MIB
     seal_records: int = 1_000_000
     seal_age_ms: int = 600_000
+    # How long bytes of what was deleted, evicted or expired may stay on the disk; 0 for any time.
+    rewrite_age_ms: int = 86_400_000
     own_segment_bytes: int = 1 * MIB
     segment_bytes: int = 32 * MIB
     block_bytes: int = 256 * KIB

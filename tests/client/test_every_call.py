@@ -21,7 +21,7 @@ from topics.types import Hold
 SAMPLES = (
     log_calls.create_topic("t"), log_calls.change_topic("t", ttl_ms=1), log_calls.topic("t"),
     log_calls.topics(), log_calls.delete_topic("t"), log_calls.append("t", []),
-    log_calls.delete("t", before_seq=1), log_calls.explain("t"),
+    log_calls.delete("t", before_seq=1), log_calls.rewrite("t"), log_calls.explain("t"),
     log_calls.create_router("r", source="a", dest="b"), log_calls.router("r"), log_calls.routers(),
     log_calls.delete_router("r"), log_calls.health(), log_calls.ready(), log_calls.metrics(),
     log_calls.openapi(), reader_calls.diff("t"), reader_calls.range("t"),
@@ -136,6 +136,8 @@ def test_a_loss_is_a_tombstone_and_a_delete_is_silent(client: Client) -> None:
     assert deleted.deleted >= 1
     states = {found.state for found in client.explain("capped").ranges}
     assert states == {"evicted", "deleted", "live"}
+    done = client.rewrite("capped")
+    assert 0 < done.bytes_after < done.bytes_before
 
 
 def test_topics_are_made_changed_listed_and_removed(client: Client) -> None:

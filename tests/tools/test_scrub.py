@@ -60,7 +60,7 @@ def test_deleted_bytes_are_gone_from_every_file(tmp_path: Path) -> None:
         done = engine.scrub()
         assert look(engine) == before
     assert [name for name, raw in image(tmp_path).items() if SECRET in raw] == []
-    assert done.records_erased > 60
+    assert done.records_erased >= 60
     assert done.segments_rewritten > 0
     assert set(done.copies_removed) == {
         "quarantine/old.seg", "broken/old.broken", "snap/000000000001.snap.tmp",
@@ -107,8 +107,8 @@ def test_a_scrub_reaches_the_cold_store(tmp_path: Path) -> None:
     with Engine.open(str(data), settings=settings, clock=clock) as engine:
         spoil(engine)
         clock.advance(5000)
-        (cold / "000000000001.seg").write_bytes(SECRET)
         # An object of ours that a move cut short left behind, and one that is not ours.
+        (cold / "000000000000.seg").write_bytes(SECRET)
         (cold / "notes.txt").write_bytes(b"mine")
         assert any(SECRET in raw for raw in image(cold).values())
         before = {name: seen[:4] for name, seen in look(engine).items()}

@@ -69,6 +69,7 @@ class AsyncClient:
     append = awaited(log_calls.append)
     append_json = awaited(log_calls.append_json)
     delete = awaited(log_calls.delete)
+    rewrite = awaited(log_calls.rewrite)
     explain = awaited(log_calls.explain)
 
     diff = awaited(reader_calls.diff)

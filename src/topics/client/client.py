@@ -71,6 +71,7 @@ class Client:
     append = blocking(log_calls.append)
     append_json = blocking(log_calls.append_json)
     delete = blocking(log_calls.delete)
+    rewrite = blocking(log_calls.rewrite)
     explain = blocking(log_calls.explain)
 
     diff = blocking(reader_calls.diff)

@@ -16,8 +16,11 @@ _PAGE = reading(values.TopicPage)
 _DROPPED = reading(values.TopicDeleted)
 _APPENDED = reading(values.Appended)
 _DELETED = reading(values.Deleted)
+_REWRITTEN = reading(values.TopicRewritten)
 _EXPLAINED = reading(values.Explained)
 KEY_BYTES = 16
+# How long a rewrite is waited for: it may have gigabytes to go through.
+REWRITE_S = 3600.0
 
 
 def create_topic(topic: str, **config: Unpack[ConfigFields]) -> Request[values.TopicPut]:
@@ -113,6 +116,16 @@ def delete(
     return Request(
         "POST", path("topics", topic, "delete"), _DELETED, body(before_seq=before_seq, match=match),
         is_write=True, is_repeatable=before_seq is not None,
+    )  # fmt: skip
+
+
+def rewrite(topic: str) -> Request[values.TopicRewritten]:
+    """Takes what the topic has lost so far off the disk and out of the cold store, now.
+
+    When it returns, no file holds a byte of what was deleted, evicted or expired before the call.
+    """
+    return Request(
+        "POST", path("topics", topic, "rewrite"), _REWRITTEN, is_write=True, wait_s=REWRITE_S
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """What a server answers, as values. Fields that are not known here are ignored.
 
-A record's `data` stays the JSON text that was written; `value` decodes it. Epochs are decimal
-strings, as on the wire: they are compared, never counted with.
+A record's `data` stays JSON text; `value` decodes it. Epochs are decimal strings, as on the wire.
 """
 
 from __future__ import annotations
@@ -226,6 +225,12 @@ class Deleted(Answer, frozen=True, kw_only=True):
     head_seq: int
     count: int
     bytes: int
+
+
+class TopicRewritten(Answer, frozen=True, kw_only=True):
+    topic: str
+    bytes_before: int
+    bytes_after: int
 
 
 class ExplainedRange(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from topics.engine.state.routers import Router
 from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Request, check_bytes, decode_write, request_of
+from topics.engine.upkeep.erasing import Rewrite
 from topics.errors import InvalidRequest, TopicNotFound
 from topics.settings import MIB
 from topics.types import (
@@ -110,6 +111,19 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, Serving):
             topic.note_read(self.core.clock.wall_ms())
         self.core.committer.flush()
         return catalog.state_of(self.core, topic, with_cursors=cursors)
+
+    def rewrite(self, name: str) -> Rewrite:
+        """Takes what the topic has lost so far off the disk, whoever else has files with it."""
+        self._recover_rest()
+        ticket = self.submit_rewrite(name)
+        self._guard(self.maintenance.drain)
+        return self._wait(ticket)
+
+    def submit_rewrite(self, name: str) -> Ticket[Rewrite]:
+        self._check_writable()
+        ticket: Ticket[Rewrite] = Ticket()
+        self.maintenance.eraser.ask(self._topic(name), ticket)
+        return ticket
 
     # -- routers -----------------------------------------------------------------------------
 

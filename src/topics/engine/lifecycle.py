@@ -299,6 +299,7 @@ class Lifecycle:
     def _poisoned(self, error: Poisoned) -> None:
         self.core.data.poison(str(error))
         self.core.preparing.give_up(error)
+        self.maintenance.eraser.give_up(error)
 
     def _wait(self, ticket: Ticket[T]) -> T:
         def wait() -> T:
@@ -322,7 +323,7 @@ class Lifecycle:
                 return read()
             except ColdMiss as miss:
                 segments = self.core.segments
-                segments.admit_all(miss.ahead, segments.fetch(miss.ahead))
+                segments.admit_all(miss.ahead, segments.ask(miss.ahead).read())
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -15,7 +15,7 @@ from topics.engine.lifecycle import Lifecycle
 from topics.engine.reading import priority
 from topics.engine.reading.feeds import Feeds, Fetch
 from topics.engine.reading.scheduler import Scheduler
-from topics.engine.state.segments import ColdMiss
+from topics.engine.state.segments import ColdMiss, Request
 from topics.engine.state.topic import Topic
 from topics.errors import Poisoned
 from topics.storage.columns import Columns
@@ -154,10 +154,10 @@ class Serving(Lifecycle):
 
     # -- the cold store ----------------------------------------------------------------------
 
-    def fetch(self, miss: ColdMiss) -> list[Columns]:
-        """Gets what a read missed from the cold store. Waits for it, in any thread."""
-        return self.core.segments.fetch(miss.ahead)
+    def ask(self, miss: ColdMiss) -> Request:
+        """A request for what a read missed, which any thread may read from the cold store."""
+        return self.core.segments.ask(miss.ahead)
 
-    def admit(self, miss: ColdMiss, fetched: list[Columns]) -> None:
+    def admit(self, request: Request, fetched: list[Columns]) -> None:
         """Keeps what was fetched, so that the read can be repeated."""
-        self.core.segments.admit_all(miss.ahead, fetched)
+        self.core.segments.admit_all(request.ahead, fetched)

@@ -56,6 +56,7 @@ ABOUT = {
     "seal_bytes": "Unsealed bytes that start a checkpoint.",
     "seal_records": "Unsealed records that start one.",
     "seal_age_ms": "Age of a checkpoint after which a new one starts.",
+    "rewrite_age_ms": "How long deleted bytes may stay on the disk; 0 for any time.",
     "own_segment_bytes": "From this size on a topic has segments of its own.",
     "segment_bytes": "Size of one segment.",
     "block_bytes": "Size of one block, the unit that a read verifies.",

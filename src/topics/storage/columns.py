@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from topics.errors import CorruptData
 from topics.types import Payload
@@ -135,6 +136,42 @@ class Columns(Spans):
             None if self.tags is None else self.tags[first:stop],
             None if self.metas is None else self.metas[first:stop],
         )  # fmt: skip
+
+    def without(self, gone: bytes) -> Columns:
+        """A copy in which nothing is left of the records whose byte in `gone` is set: no bytes, no
+        texts, and the time of a neighbour. All others are what and where they were.
+        """
+        is_gone = np.frombuffer(gone, np.uint8) != 0
+        offsets = np.zeros(len(gone) + 1, np.int64)
+        offsets[1:] = np.frombuffer(self.ends, np.uint32)
+        sizes = np.where(is_gone, 0, np.diff(offsets))
+        edges = np.flatnonzero(np.diff(is_gone, prepend=True, append=True))
+        cuts = offsets[edges].tolist()
+        whole = memoryview(self.payload)
+        payload = b"".join(map(whole.__getitem__, map(slice, cuts[::2], cuts[1::2])))
+        times_at, times = self._times_without(is_gone)
+        metas = np.where(is_gone, 0, np.frombuffer(self.metas or bytes(len(gone)), np.uint8))
+        return Columns(
+            payload, array("I", np.cumsum(sizes).astype(np.uint32).tobytes()), times_at, times,
+            _texts_without(self.nodes, gone), _texts_without(self.tags, gone),
+            bytearray(metas.tobytes()) if metas.any() else None,
+        )  # fmt: skip
+
+    def _times_without(self, is_gone: npt.NDArray[np.bool_]) -> tuple[array[int], array[int]]:
+        """The times of the records that are left, which the others have too; never none."""
+        starts = np.frombuffer(self.times_at, np.uint32).astype(np.int64)
+        kept = np.add.reduceat(~is_gone, starts, dtype=np.int64) > 0
+        kept[-1] |= not kept.any()
+        starts, times = starts[kept], np.frombuffer(self.times, np.int64)[kept]
+        starts[0] = 0
+        return array("I", starts.astype(np.uint32).tobytes()), array("q", times.tobytes())
+
+
+def _texts_without(texts: list[str | None] | None, gone: bytes) -> list[str | None] | None:
+    if texts is None:
+        return None
+    kept = [None if is_gone else text for is_gone, text in zip(gone, texts, strict=True)]
+    return kept if any(text is not None for text in kept) else None
 
 
 def empty() -> Columns:

@@ -51,6 +51,21 @@ def renewed(rows: Sequence[Row], flags: bytes, before: Sequence[Sum]) -> list[Su
     return [*kept, *(each for each in sums(rows, flags) if rows[each[0]].flag_at not in damaged)]
 
 
-def nearest(flag: int) -> int:
+def restored(rows: Sequence[Row], flags: bytes, expected: Sequence[Sum]) -> bytes:
+    """The flags with no third values: as they were summed up, else what is nearest."""
+    by_place = {place: (count, stored) for place, count, stored in expected}
+    found = []
+    for place, row in enumerate(rows):
+        own = flags[row.flag_at : row.flag_at + row.count]
+        if own.translate(None, _VALUES):
+            bare = bytes(flag if flag == DEAD else 0 for flag in own)
+            known = by_place.get(place, (0, checksum(bytes(row.count))))
+            is_known = (bare.count(DEAD), checksum(bare)) == known
+            own = bare if is_known else bytes(map(_nearest, own))
+        found.append(own)
+    return b"".join(found)
+
+
+def _nearest(flag: int) -> int:
     """The value that a flag with a third one had, if few of its bits are wrong."""
     return DEAD if (flag ^ DEAD).bit_count() <= flag.bit_count() else 0

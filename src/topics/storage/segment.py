@@ -11,7 +11,8 @@ What must be true on disk:
   0xD5. A torn one-byte write leaves 0x00 or 0xD5, so a flip can neither damage framing nor bring
   a deleted record back; one that did not land is covered by the log's DELETE frame, which is not
   trimmed before the flips were synced.
-- A block that a scrub wrote anew keeps an empty span, with its time, for each deleted record.
+- A record that was gone when its block was written has an empty span there, and the time of a
+  neighbour. Without a flag it was below its topic's floor.
 """
 
 from __future__ import annotations
@@ -76,6 +77,10 @@ class SegmentInfo:
     def size(self) -> int:
         return self.flags_at + self.flag_count
 
+    @property
+    def payload_bytes(self) -> int:
+        return sum(row.payload_bytes for row in self.rows)
+
 
 def encode_rows(rows: Sequence[Row]) -> bytes:
     return b"".join(
@@ -120,6 +125,8 @@ class SegmentWriter:
         self._buffer = bytearray()
         self._rows: list[Row] = []
         self._flags = bytearray()
+        # How far the file was synced while it is written.
+        self._synced = SECTOR
 
     @property
     def size(self) -> int:
@@ -151,6 +158,13 @@ class SegmentWriter:
         self._file.pwrite(self._buffer, self._offset - len(self._buffer))
         self._buffer = bytearray()
 
+    def sync_after(self, size: int) -> None:
+        """Syncs what was written so far if that is at least so many bytes more than last time."""
+        if self._offset - self._synced >= size:
+            self._flush()
+            self._file.sync()
+            self._synced = self._offset
+
     def finish(self) -> SegmentInfo:
         """Makes the segment durable under its name."""
         self._flush()
@@ -169,10 +183,14 @@ class SegmentWriter:
         return SegmentInfo(self.number, tuple(self._rows), flags_at, len(self._flags))
 
     def abandon(self) -> None:
-        """Drops an unfinished segment: all of its records are still in the write-ahead log."""
+        """Drops a segment that nobody uses: all of its records are still where they were.
+
+        It may have its name already, where only the sync of the directory failed.
+        """
         self._file.close()
-        if self._fs.exists(self._temporary):
-            self._fs.unlink(self._temporary)
+        for path in (self._temporary, join(self._directory, file_name(self.number))):
+            if self._fs.exists(path):
+                self._fs.unlink(path)
 
 
 class Bytes(Protocol):

@@ -94,6 +94,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     # Stages that were committed, and up to which log file the frames of that stand: (stage,
     # generation, shard, number). Their files are a part of the log.
     spent_stages: list[tuple[tuple[int, int], int, int, int]] = []
+    # Segments that hold bytes of what is gone, and since when.
+    soiled_ms: list[tuple[int, int]] = []
 
     def sums(self) -> dict[int, list[flags.Sum]]:
         return dict(zip(self.segments, self.flag_sums, strict=True))

@@ -73,12 +73,11 @@ HISTORY_MUTANTS = (
     ),
     Mutant(
         "log of short lives never sealed", "engine/upkeep/maintenance.py",
-        "            or core.unsealed.replayed_generations >= GENERATIONS_MAX\n", "",
+        "            or unsealed.replayed_generations >= GENERATIONS_MAX\n", "",
         is_quick=False, area="whole",
         also=(
             ("engine/upkeep/maintenance.py",
-             "(core.unsealed.records > 0 or core.unsealed.is_untrimmed)",
-             "(core.unsealed.records > 1 << 40)"),
+             "bool(unsealed.records or unsealed.is_untrimmed or unsealed.is_held)", "False"),
         ),
     ),
     Mutant(

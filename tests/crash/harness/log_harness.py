@@ -165,6 +165,29 @@ class Run:
         self.engine.checkpoint()
         self.model.made_durable()
 
+    def rewrite(self, topic: str) -> None:
+        """Takes what the topic has lost off the disk, and looks for it there."""
+        self.step += 1
+        known = self.model.topics.get(topic)
+        if known is None:
+            return
+        known.expire(self.clock.wall_ms())
+        self.engine.rewrite(topic)
+        self.model.made_durable()
+        gone = [entry.data for entry in known.entries if entry.state != "live" and entry.data]
+        for path, raw in self.disk.files().items():
+            for data in gone:
+                require(data.encode() not in raw, f"{path} holds {data!r} of {topic}")
+
+    def tidy(self) -> None:
+        """Lets time pass until nothing is left to do: checkpoints, rewriting, trimming."""
+        for _ in range(8):
+            self.clock.advance(self.settings.seal_age_ms)
+            self.step += 1
+            while self.engine.maintain(0):
+                pass
+        self.model.made_durable()
+
     def sync(self) -> None:
         self.step += 1
         self.engine.sync()

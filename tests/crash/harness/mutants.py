@@ -50,6 +50,42 @@ MUTANTS = (
         is_quick=False, first="relocation",
     ),
     Mutant(
+        "delete made while its segment is rewritten lost", "engine/upkeep/rewriting.py",
+        "        new.unflagged.extend(row.flag_at + index for index in late)\n", "        pass\n",
+        first="overtaken_rewriting",
+    ),
+    Mutant(
+        "rewritten segment without a sync", "storage/segment.py",
+        "        self._file.sync()\n        self._file.close()\n        self._fs.rename(",
+        "        self._file.close()\n        self._fs.rename(", first="rewriting",
+    ),
+    Mutant(
+        "old segment removed before a snapshot is without it", "engine/upkeep/rewriting.py",
+        "    old.release(block)\n",
+        "    old.release(block)\n    if old.left == 0:\n        core.segments.remove(old.number)\n",
+        first="rewriting",
+    ),
+    Mutant(
+        "rewritten with the bytes of what was evicted", "engine/upkeep/rewriting.py",
+        "    below = min(max(floor - first, 0), len(dead))\n", "    below = 0\n",
+        first="erasing",
+    ),
+    Mutant(
+        "rewritten block with the sizes of the old one", "engine/upkeep/rewriting.py",
+        "    topic.correct(block, sum(spans.span(a, b) for a, b in live))\n",
+        "    topic.correct(block, block.size)\n",
+        first="overtaken_rewriting",
+    ),
+    Mutant(
+        "rewrite answered before the log is cut twice", "engine/upkeep/scrub.py",
+        "        yield from checkpoint(core)\n        yield from checkpoint(core)\n",
+        "        yield from checkpoint(core)\n",
+        also=(("engine/upkeep/scrub.py",
+               "core.unsealed.is_untrimmed or not spent.isdisjoint(core.segments.garbage)",
+               "not spent"),),
+        first="erasing",
+    ),
+    Mutant(
         "tombstone dropped", "engine/reading/tombstones.py",
         "if from_seq + 1 < topic.evict_floor:", "if from_seq + 2 < topic.evict_floor:",
         first="caps",

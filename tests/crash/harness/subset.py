@@ -31,7 +31,7 @@ ORDER = (
     "append_fsync", "append_disk", "all_classes", "caps", "sliced_promotion", "promotion",
     "delete_after_seal", "relocation", "sliced_checkpoint", "overtaken", "ghosts",
     "drop_and_recreate", "checkpoints", "restarts", "long_tail", "configure", "pipelined",
-    "ttl", "idle", "rotation", "delete_before_seal",
+    "ttl", "idle", "rotation", "delete_before_seal", "rewriting", "overtaken_rewriting", "erasing",
 )  # fmt: skip
 QUEUES = ("life", "failing", "changing", "failing_while_full", "beside_checkpoints")
 PLANS = [

@@ -404,6 +404,76 @@ def ghosts(run: Run) -> None:
     run.delete("a", before=100)
 
 
+def rewriting(run: Run) -> None:
+    """Segments lose most of their records in every way, and space comes back by itself."""
+    run.put("a", durability="fsync")
+    run.put("b", durability="fsync", cap_records=5)
+    run.append("a", 12, size=60)
+    run.append("b", 4)
+    run.append("c", 3)
+    run.checkpoint()
+    run.append("b", 3)
+    run.delete("a", match="x")
+    run.delete("a", match="y:*")
+    run.drop("c")
+    run.tidy()
+    run.append("a", 2)
+    run.delete("a", before=5)
+    run.reopen("kill")
+    run.tidy()
+    run.verify()
+    run.append("a", 1)
+    run.append("b", 6)
+    run.tidy()
+
+
+def overtaken_rewriting(run: Run) -> None:
+    """Others write, delete and evict while their segments are rewritten."""
+    run.put("a", durability="fsync")
+    run.put("b", durability="fsync", cap_records=6)
+    for name in "ab":
+        run.append(name, 9, size=90)
+    run.checkpoint()
+    run.delete("a", match="x")
+    run.append("b", 3)
+    run.clock.advance(run.settings.seal_age_ms)
+    for turn in range(30):
+        run.engine.maintain(0)
+        if turn % 3 == 0:
+            run.append("b", 1)
+        if turn == 7:
+            run.delete("a", match="y:1")
+        if turn in (9, 13):
+            run.delete("a", before=turn - 6)
+        if turn % 10 == 9:
+            run.clock.advance(run.settings.seal_age_ms)
+    run.verify()
+    run.reopen("kill")
+    run.tidy()
+
+
+def erasing(run: Run) -> None:
+    """An erasure is asked for, of topics that share their files with others."""
+    run.put("a", durability="fsync")
+    run.put("b", ttl_ms=1000)
+    run.append("a", 8)
+    run.append("b", 4)
+    run.append("c", 4)
+    run.checkpoint()
+    run.delete("a", match="x")
+    run.delete("c", before=3)
+    run.advance(1500)
+    run.append("a", 3)
+    run.delete("a", match="y:1")
+    run.rewrite("a")
+    run.rewrite("b")
+    run.reopen("kill")
+    run.append("a", 2)
+    run.delete("a", before=6)
+    run.rewrite("a")
+    run.rewrite("c")
+
+
 def disk_full(run: Run) -> None:
     run.put("a", durability="fsync")
     run.append("a", 4)
@@ -447,4 +517,9 @@ WORKFLOWS: dict[str, tuple[Workflow, Settings]] = {
     "singles": (singles, SETTINGS),
     "ghosts": (ghosts, SETTINGS),
     "disk_full": (disk_full, SETTINGS),
+    "rewriting": (rewriting, SETTINGS),
+    "cold_rewriting": (rewriting, COLD_SETTINGS),
+    "overtaken_rewriting": (overtaken_rewriting, SETTINGS),
+    "erasing": (erasing, SETTINGS),
+    "cold_erasing": (erasing, COLD_SETTINGS),
 }

@@ -234,7 +234,14 @@ class Core:
         The cache may be small: who needs several at once holds on to what this returns.
         """
         found: list[Columns] = []
-        yield from self.background.run(lambda: found.extend(self.segments.fetch([block])))
+        request = self.segments.ask([block])
+        try:
+            yield from self.background.run(lambda: found.extend(request.read()))
+        except StorageError:
+            if request.is_outdated and block.segment is not None:
+                # It was written anew meanwhile.
+                return self.segments.columns_waiting(block)
+            raise
         self.segments.admit(block, found[0])
         return found[0]
 

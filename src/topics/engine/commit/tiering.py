@@ -7,6 +7,7 @@ counted, told and repeated after a while. Nothing here is an error of the log.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 from collections.abc import Callable, Iterator
@@ -67,6 +68,8 @@ class Tiering:
         self._damaged: set[int] = set()
         # Objects of segments that are gone.
         self.unneeded: list[int] = []
+        # Whether somebody else has the store to himself.
+        self._is_held = False
 
     @property
     def is_waiting(self) -> bool:
@@ -127,15 +130,21 @@ class Tiering:
             else:
                 self.answered()
                 self._ended()
-        if self._job is None and self._segments.store is not None and self.may_try:
+        has_store = self._segments.store is not None and not self._is_held
+        if self._job is None and has_store and self.may_try:
             self._begin()
 
     def _begin(self) -> None:
         block = self._wanted
         if block is not None:
             columns: list[Columns] = []
+            if block.row is None or block.segment is None or not block.segment.is_cold:
+                # It is gone, or somewhere else by now.
+                self._wanted = None
+                return
+            request = self._segments.ask([block])
             self._start(
-                lambda: columns.extend(self._segments.fetch([block])),
+                lambda: columns.extend(request.read()),
                 lambda: self._admit(block, columns[0]),
             )
         elif self.unneeded:
@@ -158,7 +167,8 @@ class Tiering:
         """The segments that have to go for the hot tier to fit, oldest first."""
         hot = [held for held in self._segments.live.values() if not held.is_cold]
         total = sum(held.info.size for held in hot)
-        for held in sorted(hot, key=lambda held: held.number):
+        # A segment may have been written anew: what counts is how old its records are.
+        for held in sorted(hot, key=lambda held: (held.last_ts, held.number)):
             if total <= self._settings.hot_bytes:
                 return
             if held.number not in self._damaged:
@@ -206,6 +216,15 @@ class Tiering:
 
     def _deleted(self, numbers: list[int]) -> None:
         self.unneeded = [number for number in self.unneeded if number not in numbers]
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """No call is made meanwhile; `finish` waits for the one that is under way."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
 
     def finish(self) -> Iterator[None]:
         """Waits for the call under way, and forgets what it stored."""

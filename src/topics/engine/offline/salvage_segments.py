@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
 
 from topics.engine.commit.core import Core
 from topics.engine.offline.salvaged import Salvage
+from topics.engine.ops.deletes import extend_runs
 from topics.engine.recovery.inventory import Held, enter_topic, number_of, open_segment
-from topics.engine.state.block import Block, Segment
+from topics.engine.state.block import Block, Segment, ghost_block
 from topics.engine.state.topic import Topic
 from topics.errors import CorruptData, InvalidRequest, StorageError
 from topics.storage import cold, segment, snapshot
-from topics.storage.flags import Sum, doubtful, nearest
+from topics.storage.columns import Columns
+from topics.storage.flags import Sum, doubtful, restored
 from topics.storage.frames import checksum
 from topics.storage.fs import join, opened
 from topics.storage.segment import DEAD, FileBytes, Row
@@ -43,7 +49,7 @@ def _read_segments(found: Salvage, numbers: list[int], sums: dict[int, list[Sum]
         except (CorruptData, OSError):
             found.damaged_segments.add(number)
             continue
-        sound = bytes(nearest(flag) for flag in flags)
+        sound = restored(held.info.rows, flags, sums.get(number, []))
         bad = set() if held.is_cold and core.segments.store is None else _bad_rows(core, held)
         if held.is_cold and not _has_spans(core, held):
             if core.segments.store is None:
@@ -107,7 +113,7 @@ def enter_base(found: Salvage, summary: Snapshot, records: list[TopicRecord]) ->
         record.ghosts.extend(
             ghost
             for owner, row, dead in shelf.bad.get(record.id, [])
-            for ghost in _dead_runs(row, dead)
+            for ghost in _dead_runs(row.first, dead, row.last_ts)
             if owner.number >= record.segments_from
             and row.first not in held
             and ghost[1] >= record.floor
@@ -124,6 +130,7 @@ def enter_unnamed(found: Salvage) -> None:
     names = core.data.fs.listdir(core.data.segments)
     numbers = sorted({n for n in map(number_of, names) if n is not None})
     shelf = _read_segments(found, numbers, {})
+    _note_blank(found, shelf)
     found.named = _names_agreed_on(core)
     for topic_id in sorted(shelf.good.keys() | shelf.bad.keys()):
         name, config, version = found.name_of(topic_id)
@@ -134,11 +141,14 @@ def enter_unnamed(found: Salvage) -> None:
             topic_id, name, max(row.epoch for row in every), config, version,
             max(row.stop for row in every) - 1, SEQ_BASE, max(row.last_ts for row in every),
             None, sum(row.payload_bytes for row in every), 0, [], [],
-            [ghost for _, row, dead in bad for ghost in _dead_runs(row, dead)], None, [],
+            [g for _, row, dead in bad for g in _dead_runs(row.first, dead, row.last_ts)], None, [],
         )  # fmt: skip
         topic = enter_topic(core, record, rows, found.fill)
         found.nameless.add(topic.id)
         _take_out(found, topic)
+        for index in reversed(range(len(topic.blocks))):
+            _cut_blank(found, topic, index)
+        topic.pass_gone()
     _let_go(found)
 
 
@@ -175,16 +185,11 @@ def _disjoint(rows: list[Held]) -> list[Held]:
     return sorted(kept, key=lambda item: item[1].first)
 
 
-def _dead_runs(row: Row, dead: bytes) -> list[tuple[int, int, int]]:
+def _dead_runs(first: int, dead: bytes, ts: int) -> list[tuple[int, int, int]]:
     """Runs of deleted records in a block that can not be read: still known to be deleted."""
-    probe = Block.__new__(Block)
-    probe.dead, probe.dead_count, probe.count = bytearray(dead), dead.count(DEAD), row.count
-    runs, at = [], 0
-    for first, stop in [*probe.live_runs(0, row.count), (row.count, row.count)]:
-        if first > at:
-            runs.append((row.first + at, row.first + first - 1, row.last_ts))
-        at = stop
-    return runs
+    seqs: array[int] = array("Q")
+    extend_runs(seqs, [first + index for index, flag in enumerate(dead) if flag == DEAD])
+    return [(a, b, ts) for a, b in zip(seqs[::2], seqs[1::2], strict=True)]
 
 
 def _take_out(found: Salvage, topic: Topic) -> None:
@@ -198,6 +203,49 @@ def _take_out(found: Salvage, topic: Topic) -> None:
         block.segment.left -= 1
         block.columns, block.segment, block.row = columns, None, None
         topic.unseal(block)
+
+
+def _note_blank(found: Salvage, shelf: Shelf) -> None:
+    """Segments with records that were below the floor when they were written are made anew."""
+    segments = found.core.segments
+    for held, row, dead in chain.from_iterable(shelf.good.values()):
+        if held.number not in found.damaged_segments:
+            (columns,) = segments.read_rows(held, [row], is_cold=held.is_cold)
+            if _blank(columns, dead):
+                found.damaged_segments.add(held.number)
+
+
+def _blank(columns: Columns, dead: bytes) -> list[int]:
+    """Records without bytes that were not deleted: nobody remembers why they went."""
+    sizes = np.diff(np.frombuffer(columns.ends, np.uint32), prepend=np.uint32(0))
+    is_blank = (sizes == 0) & (np.frombuffer(dead, np.uint8) != DEAD)
+    return np.flatnonzero(is_blank).tolist()
+
+
+def _cut_blank(found: Salvage, topic: Topic, index: int) -> None:
+    """Takes such records off the front of a block that is in memory: they count as lost."""
+    block = topic.blocks[index]
+    dead = bytes(block.count) if block.dead is None else bytes(block.dead)
+    columns = block.columns
+    blank = [] if columns is None else _blank(columns, dead)
+    if columns is None or not blank:
+        return
+    stop = blank[-1] + 1
+    deleted = _dead_runs(block.first, dead[:stop], block.first_ts)
+    parts = [ghost_block(first, last - first + 1, ts) for first, last, ts in deleted]
+    topic.seal(block)
+    if stop < block.count:
+        left = Block(block.first + stop, columns.cut(stop, block.count))
+        left.dead, left.dead_count = bytearray(dead[stop:]), dead[stop:].count(DEAD)
+        left.live_bytes = block.live_bytes
+        topic.unseal(left)
+        parts.append(left)
+    topic.blocks[index : index + 1] = parts
+    topic.live_count -= len(blank)
+    lost: array[int] = array("Q")
+    extend_runs(lost, [block.first + i for i in blank])
+    for first, last in zip(lost[::2], lost[1::2], strict=True):
+        found.fill(topic, first, last)
 
 
 def _let_go(found: Salvage) -> None:

@@ -391,5 +391,5 @@ class Feeds:
 
     def _fetch_waiting(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
         segments = self.core.segments
-        segments.admit_all(miss.ahead, segments.fetch(miss.ahead))
+        segments.admit_all(miss.ahead, segments.ask(miss.ahead).read())
         done(None)

@@ -150,6 +150,9 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
     for held in opened_now:
         held.left -= 1
     discard_unused(core)
+    known = dict(taken.soiled_ms)
+    for number in core.segments.soiled_ms:
+        core.segments.soiled_ms[number] = known.get(number, 0)
 
 
 def begin_from(core: Core, taken: Snapshot, newest_number: int) -> None:
@@ -163,8 +166,7 @@ def begin_from(core: Core, taken: Snapshot, newest_number: int) -> None:
 def discard_unused(core: Core) -> None:
     """Segments of topics that are gone: nothing needs them."""
     for held in list(core.segments.live.values()):
-        if held.left == 0:
-            core.segments.discard(held)
+        core.segments.attached(held)
 
 
 def leftovers(data: DataDir, chosen: Chosen) -> Leftovers:
@@ -277,6 +279,7 @@ def enter_topic(
     topic.floor = record.floor
     topic.last_ts, topic.last_write_ts = record.last_ts, record.last_write_ts
     topic.bytes_total = record.bytes_total
+    topic.cut_totals = (record.bytes_total, record.bytes_total)
     topic.ceiling.replay(record.ceiling_seq)
     topic.lost = tuple(tuple(pair) for pair in record.lost)  # type: ignore[misc]
     topic.holes = [tuple(hole) for hole in record.holes] or None  # type: ignore[misc]
@@ -322,7 +325,6 @@ def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Bl
     block.size = block.live_bytes = row.payload_bytes
     block.first_ts, block.last_ts = row.first_ts, row.last_ts
     block.segment, block.row = held, row
-    held.left += 1
     if DEAD in dead:
         block.dead = bytearray(DEAD if flag == DEAD else 0 for flag in dead)
         block.dead_count = block.dead.count(DEAD)
@@ -332,6 +334,7 @@ def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Bl
     if count != row.count:
         spans = core.segments.spans(block)
         block.live_bytes = sum(spans.span(a, b) for a, b in live)
+    held.attach(block)
     topic.live_count += count
     topic.live_bytes += block.live_bytes
     if row.flags & columns_codec.TAGS:

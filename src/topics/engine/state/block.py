@@ -151,6 +151,12 @@ class Block:
             if at < 0:
                 return
 
+    def lose(self, size: int) -> None:
+        """So many of its live bytes are gone."""
+        self.live_bytes -= size
+        if self.segment is not None:
+            self.segment.lose(size)
+
     def ghost(self) -> None:
         """Forgets the bytes of a block whose records are all deleted."""
         self.columns = None
@@ -176,6 +182,10 @@ class Keeper(Protocol):
 
     def discard(self, segment: Segment) -> None: ...
 
+    def soiled(self, segment: Segment) -> None:
+        """It holds bytes that are gone, for the first time."""
+        ...
+
 
 @dataclass(slots=True)
 class Segment:
@@ -190,9 +200,31 @@ class Segment:
     unflagged: list[int] = field(default_factory=list)
     # Sums of the flags that are on the disk.
     flag_sums: list[flags.Sum] = field(default_factory=list)
+    # Of the records: what its blocks have, and what of that is live (see `Segments.spans`).
+    payload_bytes: int = 0
+    live_bytes: int = 0
+    # When its youngest record was committed.
+    last_ts: int = 0
+
+    @property
+    def dead_bytes(self) -> int:
+        """What it holds of records that are gone."""
+        return self.payload_bytes - self.live_bytes
+
+    def attach(self, block: Block) -> None:
+        """A block of it is in use; its live bytes are known."""
+        self.left += 1
+        self.live_bytes += block.live_bytes
+
+    def lose(self, size: int) -> None:
+        """So many bytes of its blocks are not live any more."""
+        if size and self.live_bytes == self.payload_bytes:
+            self.owner.soiled(self)
+        self.live_bytes -= size
 
     def release(self, block: Block) -> None:
         self.left -= 1
+        self.lose(block.live_bytes)
         self.owner.forget(block)
         if self.left == 0:
             self.owner.discard(self)

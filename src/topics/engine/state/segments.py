@@ -11,6 +11,7 @@ import contextlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
 from topics.storage.columns import Columns, Spans
-from topics.storage.fs import File, Fs, join
-from topics.storage.segment import FileBytes, SegmentInfo
+from topics.storage.fs import File, Fs, join, opened
+from topics.storage.segment import FileBytes, Row, SegmentInfo
 from topics.storage.tiers import Store
 from topics.storage.wal import NO_FILES, typed
 
@@ -39,6 +40,28 @@ class ColdMiss(Exception):
     def __init__(self, block: Block) -> None:
         super().__init__("block is in the cold store")
         self.ahead = [block]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Neighbouring cold blocks, with where they stood when they were asked for.
+
+    A block may move to another segment, or lose its last record, while the store is waited for.
+    """
+
+    segments: Segments
+    ahead: list[Block]
+    segment: Segment
+    rows: list[Row]
+
+    def read(self) -> list[Columns]:
+        """Waits for the store, in any thread: it touches nothing that others change."""
+        return self.segments.read_rows(self.segment, self.rows, is_cold=True)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether they are not what or where they were: then a failure says nothing of them."""
+        return any(block.row is not row for block, row in zip(self.ahead, self.rows, strict=True))
 
 
 class HeldBytes:
@@ -72,6 +95,11 @@ class Segments:
         self._is_replaying = True
         self.live: dict[int, Segment] = {}
         self.garbage: list[int] = []
+        # The tables of those among the garbage that were in use since the start.
+        self.leaving: dict[int, SegmentInfo] = {}
+        # Since when live segments hold bytes of what is gone, in ms; 0 where nobody has said yet.
+        self.soiled_ms: dict[int, int] = {}
+        self.newly_soiled: list[int] = []
         self._cache_bytes_max = cache_bytes_max
         self._cache: OrderedDict[int, tuple[Block, Columns]] = OrderedDict()
         self._cache_bytes = 0
@@ -176,18 +204,30 @@ class Segments:
         try:
             return self.columns(block)
         except ColdMiss as miss:
-            columns = self.fetch(miss.ahead)[0]
+            columns = self.ask(miss.ahead).read()[0]
             self.admit(block, columns)
             return columns
 
-    def fetch(self, ahead: list[Block]) -> list[Columns]:
-        """Reads neighbouring cold blocks with one request. Safe in any thread: shares nothing."""
+    def ask(self, ahead: list[Block]) -> Request:
+        """A request for neighbouring cold blocks that have just been missed."""
         segment = ahead[0].segment
         rows = [block.row for block in ahead if block.row is not None]
-        if segment is None or self.store is None or len(rows) != len(ahead):
-            raise CorruptData("block has no segment in the cold store")
+        assert segment is not None
+        assert len(rows) == len(ahead)
+        return Request(self, ahead, segment, rows)
+
+    def read_rows(self, segment: Segment, rows: list[Row], *, is_cold: bool) -> list[Columns]:
+        """Reads blocks that stand behind one another, at once. Safe in any thread.
+
+        Raises CorruptData, StoreUnreachable, or OSError for a file here.
+        """
         name = codec.file_name(segment.number)
         start = rows[0].offset
+        if not is_cold:
+            with opened(self.fs, join(self.directory, name), writable=False) as file:
+                return [codec.read_block(FileBytes(file), row, segment.number) for row in rows]
+        if self.store is None:
+            raise CorruptData("block has no segment in the cold store")
         try:
             raw = self.store.get_range(name, start, rows[-1].end - start)
         except OSError as error:
@@ -254,7 +294,10 @@ class Segments:
     # -- life --------------------------------------------------------------------------------
 
     def adopt(self, info: SegmentInfo, set_flags: bytes, *, is_cold: bool = False) -> Segment:
-        segment = Segment(info.number, info, self, is_cold)
+        segment = Segment(
+            info.number, info, self, is_cold, payload_bytes=info.payload_bytes,
+            last_ts=max((row.last_ts for row in info.rows), default=0),
+        )  # fmt: skip
         segment.flag_sums = flags.sums(info.rows, set_flags)
         self.live[info.number] = segment
         return segment
@@ -263,10 +306,31 @@ class Segments:
         """No block needs it any more. Its file goes after a snapshot no longer names it."""
         if self.live.pop(segment.number, None) is not None:
             self.garbage.append(segment.number)
+            self.leaving[segment.number] = segment.info
+            self.soiled_ms.pop(segment.number, None)
+
+    def soiled(self, segment: Segment) -> None:
+        """A live segment holds bytes of what is gone; whoever knows the time says since when."""
+        if segment.number in self.live and segment.number not in self.soiled_ms:
+            self.soiled_ms[segment.number] = 0
+            self.newly_soiled.append(segment.number)
+
+    def attached(self, segment: Segment) -> None:
+        """All blocks that need it have it; without any it is garbage."""
+        if segment.left == 0:
+            self.discard(segment)
+        elif segment.dead_bytes > 0:
+            self.soiled(segment)
+
+    @property
+    def leaving_bytes(self) -> int:
+        """What the files take that go as soon as no snapshot names them."""
+        return sum(info.size for info in self.leaving.values())
 
     def remove(self, number: int) -> None:
         """Unlinks the local files of a segment; idempotent."""
         self.close_file(number)
+        self.leaving.pop(number, None)
         for name in (codec.file_name(number), cold_codec.file_name(number)):
             path = join(self.directory, name)
             if self.fs.exists(path):

@@ -41,10 +41,11 @@ class Topic:
 
     __slots__ = (
         "account", "blocks", "bytes_total", "ceiling", "config", "config_staged", "config_version",
-        "counted_bytes", "cursors", "dropped", "durability", "epoch", "floor", "gated", "head",
-        "holds", "holes", "id", "joining", "keys", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes", "queue", "refusal",
-        "segments_from", "tags", "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
+        "counted_bytes", "cursors", "cut_totals", "dropped", "durability", "epoch", "floor",
+        "gated", "head", "holds", "holes", "id", "joining", "keys", "last_read_ts", "last_ts",
+        "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes",
+        "queue", "refusal", "segments_from", "tags", "unsealed_bytes", "unsealed_records",
+        "untagged", "version_staged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
@@ -67,7 +68,8 @@ class Topic:
         self.lost: tuple[tuple[int, int], ...] = ()
         self.live_count = 0
         self.live_bytes = 0
-        self.bytes_total = 0
+        # Bytes ever written; and by then, when the last two checkpoints took the topic's state.
+        self.bytes_total, self.cut_totals = 0, (0, 0)
         self.last_ts = 0
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
@@ -190,7 +192,7 @@ class Topic:
             if state != DELETED:
                 self.lose(state, block.first + end - 1)
             span = block.span(start, end, load)
-            block.live_bytes -= span
+            block.lose(span)
             self.live_bytes -= span
             self.live_count -= end - start
             if self.queue is not None:
@@ -229,7 +231,7 @@ class Topic:
     def _pop(self, block: Block) -> None:
         # What an estimate left over goes with the block.
         self.live_bytes -= block.live_bytes
-        block.live_bytes = 0
+        block.lose(block.live_bytes)
         del self.blocks[0]
         self.release(block)
 
@@ -237,7 +239,7 @@ class Topic:
         """Deletes the records [start, end) of a block, all of them live until now."""
         span = block.span(start, end, load)
         block.mark_run_dead(start, end)
-        block.live_bytes -= span
+        block.lose(span)
         self.live_bytes -= span
         self.live_count -= end - start
         if self.queue is not None:
@@ -265,7 +267,7 @@ class Topic:
     def correct(self, block: Block, live_bytes: int) -> None:
         """The live bytes of a block are known exactly now."""
         self.live_bytes += live_bytes - block.live_bytes
-        block.live_bytes = live_bytes
+        block.lose(block.live_bytes - live_bytes)
 
     def recount(self) -> int:
         """By how much the live bytes have changed since the instance last counted them."""

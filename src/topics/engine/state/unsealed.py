@@ -13,6 +13,9 @@ class Unsealed:
         self.replayed_generations = 0
         # Whether there are less than two snapshots, so that nothing of the log could be trimmed.
         self.is_untrimmed = False
+        # Whether the log has records that were sealed by the last checkpoint, or may have some that
+        # a start left: they go with the next.
+        self.is_held = True
 
     def add(self, records: int, size: int) -> None:
         self.records += records
@@ -27,6 +30,7 @@ class Unsealed:
 
     def seal(self) -> None:
         """A checkpoint begins, which takes all of it."""
+        self.is_held = self.records > 0
         self.records = self.bytes = self.replayed_generations = 0
 
     def trim(self, snapshots: int) -> bool:

@@ -29,6 +29,7 @@ from topics.engine.state.reblocking import reblock
 from topics.engine.state.router_frames import encode
 from topics.engine.state.topic import FIRST, Topic
 from topics.engine.upkeep.flagging import write_flags
+from topics.engine.upkeep.rewriting import erased
 from topics.engine.upkeep.trimming import trim
 from topics.storage.columns import Columns
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
@@ -48,6 +49,7 @@ class Unsealed:
     first: int
     columns: Columns
     dead: bytes | None
+    floor: int
 
 
 @dataclass(slots=True)
@@ -131,6 +133,7 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
         run.next_epoch, core.numbers.next_segment, numbers, run.garbage, core.routers.next_id,
         [named[number].flag_sums for number in numbers],
         [(stage, *place) for stage, place in core.stages.spent.items()],
+        [(n, ms) for n, ms in core.segments.soiled_ms.items() if ms and n in run.segments],
     )  # fmt: skip
     yield from core.background.run(lambda: run.writer.finish(taken))
     core.numbers.pass_snapshot(taken.number)
@@ -161,6 +164,7 @@ def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
     record.producers = producers_of(core, topic)
     record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
     run.writer.add(record)
+    topic.cut_totals = (topic.cut_totals[1], topic.bytes_total)
     run.captured += 1
     if topic.config.durability == "ephemeral":
         # Its records go with the process, and their keys with them.
@@ -171,7 +175,7 @@ def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
     if blocks:
         blocks[-1].freeze()
     return [
-        Unsealed(b.first, b.columns, None if b.dead is None else bytes(b.dead))
+        Unsealed(b.first, b.columns, None if b.dead is None else bytes(b.dead), topic.floor)
         for b in blocks
         if b.columns is not None
     ]
@@ -198,9 +202,10 @@ def _seal_topic(core: Core, run: Pass, topic: Topic, unsealed: list[Unsealed]) -
     for first, columns in reblock(held, settings.block_bytes):
         # The frames of these deletes are trimmed with the log: the segment must know them itself.
         dead = _dead_between(unsealed, first, first + len(columns))
-        row = writer.add(columns, topic_id=topic.id, epoch=topic.epoch, first=first, dead=dead)
-        run.pieces.setdefault(writer.number, []).append(Piece(topic, row, columns))
-        written += len(columns.payload)
+        kept = erased(columns, first, dead, unsealed[0].floor)
+        row = writer.add(kept, topic_id=topic.id, epoch=topic.epoch, first=first, dead=dead)
+        run.pieces.setdefault(writer.number, []).append(Piece(topic, row, kept))
+        written += len(kept.payload)
         yield
         if owns and written >= settings.segment_bytes:
             yield from _finish_segment(core, run, writer)
@@ -258,8 +263,7 @@ def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[No
             work = 0
             yield
     held.left -= 1
-    if held.left == 0:
-        core.segments.discard(held)
+    core.segments.attached(held)
 
 
 def _switch(core: Core, piece: Piece, number: int) -> int:
@@ -313,7 +317,7 @@ def _splice(core: Core, topic: Topic, low: int, replaced: list[Block], sealed: B
         sealed.ghost()
     else:
         assert sealed.segment is not None
-        sealed.segment.left += 1
+        sealed.segment.attach(sealed)
         core.segments.keep(sealed, core.settings.resident_bytes)
     topic.blocks[low : low + len(replaced)] = [*left, sealed, *right]
 

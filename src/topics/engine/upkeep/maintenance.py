@@ -12,7 +12,9 @@ from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.engine.upkeep import relocation
 from topics.engine.upkeep.checkpoint import checkpoint
+from topics.engine.upkeep.erasing import Eraser, closed
 from topics.engine.upkeep.freezing import Freezer
+from topics.engine.upkeep.reclaiming import Reclaimer
 from topics.errors import Closed, DiskFull, Poisoned, TopicsError
 from topics.storage.frames import Mark
 from topics.storage.wal import FULL, NO_FILES, typed
@@ -38,12 +40,15 @@ class Maintenance:
         # What the log had when the last checkpoint began.
         self._logged_bytes = -core.unsealed.replayed_bytes
         self._freezer = Freezer()
+        self._reclaimer = Reclaimer(core)
+        self.eraser = Eraser(core)
 
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
         core = self.core
         waits = self._running is not None or bool(core.routers.dirty or core.preparing.promotions)
-        return waits or core.is_deleting or core.clock.monotonic_s() - self._tick_s >= TICK_S
+        waits = waits or core.is_deleting or self.eraser.is_asked
+        return waits or core.clock.monotonic_s() - self._tick_s >= TICK_S
 
     def run(self, budget_s: float) -> bool:
         """Works for about `budget_s`; True when there is more to do at once."""
@@ -62,6 +67,8 @@ class Maintenance:
         core = self.core
         if self._running is None and core.preparing.promotions:
             self._running = promotion.slices(core)
+        if self._running is None and self.eraser.is_asked:
+            self._running = self.eraser.slices(self._keep_up)
         core.tiering.tend()
         core.stage_files.poll()
         more = self._delete(stop_s)
@@ -78,7 +85,8 @@ class Maintenance:
                 raise
             if core.background.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
-        return self._running is not None or bool(core.preparing.promotions) or more
+        is_asked = bool(core.preparing.promotions) or self.eraser.is_asked
+        return self._running is not None or is_asked or more
 
     def _delete(self, stop_s: float) -> bool:
         """Goes on with deletes that are too much for a turn, and tidies up after them."""
@@ -138,8 +146,9 @@ class Maintenance:
         for _ in self.core.tiering.finish():
             self.core.background.jobs.pause()
         self.core.abandon()
-        closed = Closed("the engine closed before this was done; nothing was changed")
-        self.core.preparing.give_up(closed)
+        unchanged = Closed("the engine closed before this was done; nothing was changed")
+        self.core.preparing.give_up(unchanged)
+        self.eraser.give_up(closed())
 
     def checkpoint_now(self) -> None:
         """Takes a checkpoint to its end."""
@@ -181,12 +190,17 @@ class Maintenance:
         return True
 
     def _begin_checkpoint(self) -> None:
+        self._running = self._checkpoint_then_relocate()
+
+    def _keep_up(self) -> Iterator[None]:
+        """A checkpoint that is due, in the middle of something long."""
+        if self._wants_checkpoint(self.core.clock.monotonic_s()):
+            yield from self._checkpoint_then_relocate()
+
+    def _checkpoint_then_relocate(self) -> Iterator[None]:
         self._checkpoint_s = self.core.clock.monotonic_s()
         self.core.unsealed.seal()
         self._logged_bytes = self.core.log.bytes_written_total
-        self._running = self._checkpoint_then_relocate()
-
-    def _checkpoint_then_relocate(self) -> Iterator[None]:
         with self.core.sealing():
             yield from checkpoint(self.core)
             yield from relocation.relocate(self.core)
@@ -203,31 +217,43 @@ class Maintenance:
                 core.unfolded.discard(topic_id)
         # A checkpoint would make a promotion begin again.
         is_free = self._running is None and not core.preparing.promotions
+        self._reclaimer.tick(now_s)
         if is_free and self._wants_checkpoint(now_s):
             self._begin_checkpoint()
+        elif is_free and self._reclaimer.is_due(now_s):
+            self._running = self._reclaimer.slices(self._is_urgent)
         core.committer.flush()
         core.committer.poll()
         if settings.gc_freeze:
             self._freezer.tick(now_s)
+
+    def _is_urgent(self) -> bool:
+        """Whether rewriting has to make way: the log must not grow for as long as that takes."""
+        now_s = self.core.clock.monotonic_s()
+        is_asked = bool(self.core.preparing.promotions) or self.eraser.is_asked
+        return is_asked or self._wants_checkpoint(now_s)
 
     def _wants_checkpoint(self, now_s: float) -> bool:
         """The three seal triggers: bytes, records, age. And segments that wait to switch tiers.
 
         The log itself counts half: cursors, leases and deletes may go on for days without a record
         being written, and it must not grow as long. Neither may it with every start: what was
-        replayed counts like what was written, and so do many starts after one another.
+        replayed counts like what was written, and so do many starts after one another. And what is
+        to leave the disk is not kept there because nobody writes any more.
         """
         core, settings = self.core, self.core.settings
+        unsealed, segments = core.unsealed, core.segments
+        age_s = now_s - self._checkpoint_s
+        is_asked = bool(unsealed.records or unsealed.is_untrimmed or unsealed.is_held)
+        is_asked = is_asked or bool(segments.garbage)
         return (
-            core.unsealed.bytes >= settings.seal_bytes
+            unsealed.bytes >= settings.seal_bytes
             or self.core.log.bytes_written_total - self._logged_bytes >= 2 * settings.seal_bytes
-            or core.unsealed.records >= settings.seal_records
-            or core.unsealed.replayed_generations >= GENERATIONS_MAX
+            or unsealed.records >= settings.seal_records
+            or unsealed.replayed_generations >= GENERATIONS_MAX
             or core.tiering.wants_switch
-            or (
-                (core.unsealed.records > 0 or core.unsealed.is_untrimmed)
-                and now_s - self._checkpoint_s >= settings.seal_age_ms / 1000
-            )
+            or (segments.leaving_bytes >= settings.seal_bytes and not unsealed.is_untrimmed)
+            or (age_s >= self._reclaimer.step_s and is_asked)
         )
 
     def _fold(self, topic: Topic) -> bool:

@@ -330,6 +330,13 @@ class RecordsDeleted(msgspec.Struct, kw_only=True):
     performance: Performance
 
 
+class TopicRewritten(msgspec.Struct, kw_only=True):
+    topic: str
+    bytes_before: int
+    bytes_after: int
+    performance: Performance
+
+
 class ExplainedRange(msgspec.Struct, kw_only=True):
     first: int = msgspec.field(name="from")
     last: int = msgspec.field(name="to")

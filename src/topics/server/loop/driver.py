@@ -70,15 +70,19 @@ class Driver:
     def fetch(self, miss: ColdMiss, done: Callable[[BaseException | None], None]) -> None:
         """Gets what a read missed from the cold store; `done` is called on the loop."""
         engine = self.engine
-        work = self.loop.run_in_executor(self._cold, engine.fetch, miss)
+        request = engine.ask(miss)
+        work = self.loop.run_in_executor(self._cold, request.read)
 
         def arrived(work: asyncio.Future[list[Columns]]) -> None:
             error = None if work.cancelled() else work.exception()
-            if error is not None:
+            if error is not None and request.is_outdated:
+                # The read is repeated, and finds where they are now.
+                error = None
+            elif error is not None:
                 # A store that is away is away for every read of it.
                 self._note("the cold store can not be read", error.__cause__ or error)
-            if error is None and not work.cancelled():
-                engine.admit(miss, work.result())
+            elif not work.cancelled():
+                engine.admit(request, work.result())
             done(error)
 
         work.add_done_callback(arrived)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from topics.engine.serving import LogTimes
+from topics.engine.upkeep.erasing import Rewrite
 from topics.loose import Loose
-from topics.server.api.auth import DELETE, READ
+from topics.server.api.auth import ADMIN, DELETE, READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode
 from topics.server.api.fields import U64_SCHEMA
 from topics.server.api.route import STORED, Parameter, Route
-from topics.server.api.shapes import DeleteBody, Explained, ExplainedRange, RecordsDeleted
+from topics.server.api.shapes import (
+    DeleteBody,
+    Explained,
+    ExplainedRange,
+    RecordsDeleted,
+    TopicRewritten,
+)
 from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.types import SEQ_BASE, STATES, Deleted
@@ -30,6 +37,12 @@ class RecordRoutes:
                 scopes=DELETE, body=DeleteBody, needs_body=True, answers={200: RecordsDeleted},
                 summary="Remove existing records for good: below a seq, by tag, or both.",
                 errors=("topic_not_found", *STORED, "outcome_unknown", "disk_full"),
+            ),
+            Route(
+                method="POST", path="/v0/topics/:topic/rewrite", handler=self.rewrite,
+                scopes=ADMIN, answers={200: TopicRewritten},
+                summary="Take what the topic has lost off the disk and out of the cold store, now.",
+                errors=("topic_not_found", *STORED, "disk_full"),
             ),
             Route(
                 method="GET", path="/v0/topics/:topic/explain", handler=self.explain, scopes=READ,
@@ -56,6 +69,18 @@ class RecordRoutes:
                 topic=done.topic, deleted=done.deleted, earliest_seq=done.earliest_seq,
                 head_seq=done.head_seq, count=done.count, bytes=done.bytes,
                 performance=call.performance(log, is_durable=is_durable),
+            )  # fmt: skip
+            return call.answer(body)
+
+        return self._services.finish(call, ticket, answer)
+
+    def rewrite(self, call: Call, name: str) -> Answer:
+        ticket = self._services.engine.submit_rewrite(name)
+
+        def answer(done: Rewrite, _log: LogTimes | None) -> Response:
+            body = TopicRewritten(
+                topic=done.topic, bytes_before=done.bytes_before, bytes_after=done.bytes_after,
+                performance=call.performance(),
             )  # fmt: skip
             return call.answer(body)
 

@@ -235,7 +235,7 @@ class World:
             try:
                 return what()
             except ColdMiss as miss:
-                fetched = list(zip(miss.ahead, segments.fetch(miss.ahead), strict=True))
+                fetched = list(zip(miss.ahead, segments.ask(miss.ahead).read(), strict=True))
                 for block, columns in reversed(fetched):
                     segments.admit(block, columns)
         raise Violation("the cold store is asked for ever")
