@@ -43,6 +43,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--no-build-isolation -e '.[$(EXTRAS)]'
 	$(if $(SPARK),$(BIN)/python -m topics.spark.jars)
+	@if command -v npm >/dev/null; then npm ci --prefix tests/foreign --no-audit --no-fund --silent; \
+		else echo "npm is not there: the tests with clients of Node will be skipped" >&2; fi
 	@touch $@
 
 java:

@@ -73,8 +73,8 @@ class App:
         is_gated = has_keys and (not route.is_probe or self.config.options.probe_auth)
         services, driver = self.services, self.services.driver
         handler, prefixed = route.handler, route.prefixed
-        waits = route.waits_for_recovery and not route.is_probe
-        inflight_max = self._inflight_max
+        waits = route.waits_for_recovery and not route.is_probe and not route.is_stream
+        inflight_max, is_stream = self._inflight_max, route.is_stream
 
         def admit(call: Call, names: tuple[str, ...]) -> None:
             if is_gated:
@@ -100,6 +100,10 @@ class App:
             call.began_s = perf_counter()
             if is_gated or not driver.is_ready:
                 admit(call, names)
+            if is_stream and not driver.is_ready:
+                if services.is_draining:
+                    raise services.unready()
+                return services.await_ready(call)
             try:
                 answer = handler(call, *names)
             except Poisoned as error:

@@ -8,11 +8,14 @@ import socket
 import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.servers import Reply, Served, inside
+from tests.support.streams import EventSource, Refused
 from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.server.loop.services import Services
@@ -177,6 +180,43 @@ def test_probes_are_answered_during_recovery(tmp_path: Path) -> None:
         go_on.set()
         served.wait_until(lambda: served.services.driver.is_ready)
         assert client.write("a", 1).status == 201
+
+
+def test_a_stream_that_is_asked_for_during_recovery_opens_after_it(tmp_path: Path) -> None:
+    """A browser's EventSource does not come back after a 503."""
+    with Engine.open(str(tmp_path)) as engine:
+        engine.append("t", [{"data": 1}])
+    go_on = threading.Event()
+
+    def slowly(services: Services) -> Generator[float, None, Engine]:
+        steps = Engine.opening(str(tmp_path), settings=services.settings)
+        while not go_on.is_set():
+            yield 0.25
+        return (yield from steps)
+
+    keys = {"TOPICS_API_KEYS": "s,other:write"}
+    with inside(tmp_path, slowly, **keys) as served, ThreadPoolExecutor(3) as pool:
+        key = {"Authorization": "Bearer s"}
+
+        def first(path: str, **headers: str) -> Any:
+            try:
+                with EventSource(served.port, path, **headers) as events:
+                    return events.next().name
+            except Refused as refused:
+                return refused.code
+
+        asked = [
+            pool.submit(first, path, **key)
+            for path in ("/v0/topics/t/stream", "/v0/watch/none", "/v0/topics/t/work?node=w")
+        ]
+        time.sleep(0.2)
+        assert not any(future.done() for future in asked)
+        # Who may not come in does not wait.
+        assert first("/v0/topics/t/stream") == "unauthorized"
+        assert first("/v0/topics/t/stream", Authorization="Bearer other") == "forbidden"
+        go_on.set()
+        found = [future.result(20) for future in asked]
+        assert found == ["record", "not_found", "not_a_queue"]
 
 
 def test_a_server_can_be_stopped_while_it_recovers(tmp_path: Path) -> None:

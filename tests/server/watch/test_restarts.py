@@ -15,6 +15,7 @@ from tests.support.servers import Client, Served
 from tests.support.streams import EventSource, Refused
 
 KEYS = "root,reader:read,other:read"
+pytestmark = pytest.mark.slow
 
 
 class Restarting:

@@ -38,7 +38,9 @@ class Route:
 
     `scopes` are the bits a key needs. A `probe` is answered before recovery has ended, and without
     a key unless TOPICS_PROBE_AUTH says otherwise; `waits_for_recovery` is False for what else can
-    be answered early. `body` is the type of the request, `answers` the type of each success.
+    be answered early. A stream that is asked for during recovery opens after it, because those who
+    read it do not come back after a 503. `body` is the type of the request, `answers` the type of
+    each success.
     """
 
     method: str
@@ -48,6 +50,7 @@ class Route:
     scopes: int = 0
     is_probe: bool = False
     waits_for_recovery: bool = True
+    is_stream: bool = False
     takes_query_token: bool = False
     body: Any = None
     needs_body: bool = False

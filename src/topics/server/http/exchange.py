@@ -186,6 +186,10 @@ class Exchange(Channel):
             self.deliver(request, response_to(error))
             return
         request.body = work.result() or b""
+        self.handle_now(request)
+
+    def handle_now(self, request: Request) -> None:
+        """Calls the handler of a request that has kept its place for it."""
         answer = self._call_handler(request)
         if answer is not PENDING:
             self.deliver(request, answer)

@@ -119,6 +119,10 @@ class Line(Protocol):
         """The answer of a pending request."""
         ...
 
+    def handle_now(self, request: Request) -> None:
+        """Calls the handler of a pending request once more."""
+        ...
+
     def deliver_json(self, request: Request, body: bytes) -> None:
         """`deliver` of 200 and JSON, as most are."""
         ...

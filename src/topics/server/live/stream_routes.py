@@ -66,7 +66,7 @@ class StreamRoutes:
         return [
             Route(
                 method="GET", path="/v0/topics/:topic/stream", handler=self.stream, scopes=READ,
-                takes_query_token=True,
+                takes_query_token=True, is_stream=True,
                 summary="Open a stream of server-sent events of one topic, without a session.",
                 parameters=(
                     Parameter("from_seq", {**U64_SCHEMA, "default": 0}, "The last seq consumed."),

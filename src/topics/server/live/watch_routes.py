@@ -106,6 +106,7 @@ class WatchRoutes:
             ),
             Route(
                 method="GET", path="/v0/watch/:wid", handler=self.stream, takes_query_token=True,
+                is_stream=True,
                 summary="Open the session's stream of server-sent events.",
                 parameters=(
                     TOKEN,

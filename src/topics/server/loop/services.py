@@ -65,6 +65,8 @@ class Services:
         self.server: HttpServer | None = None
         self.turn_end: TurnEnd
         self.is_draining = False
+        # Calls that came before there was an engine, and wait for it.
+        self._early: list[Call] = []
         self.started_s = self.clock.monotonic_s()
 
     @property
@@ -90,12 +92,14 @@ class Services:
         self.delivery.opened(engine)
         for told in self.on_opened:
             told(engine)
+        self._handle_early()
         LOG.info("ready", extra={"topics": engine.topic_count, "ms": self.uptime_ms})
 
     def drain(self) -> None:
         """Readiness is denied from now on, and nobody waits for records any more."""
         self.is_draining = True
         self.waiters.end_all()
+        self._handle_early()
 
     def close(self) -> None:
         self.delivery.close()
@@ -103,6 +107,19 @@ class Services:
             for told in self.on_closing:
                 told()
         self.driver.close()
+
+    def await_ready(self, call: Call) -> Answer:
+        """Answers when there is an engine: a browser's EventSource takes no for its last answer."""
+        self._early.append(call)
+        call.on_abandoned = call.drop_callback
+        return PENDING
+
+    def _handle_early(self) -> None:
+        early, self._early = self._early, []
+        for call in early:
+            call.drop_callback()
+            if not call.is_gone:
+                call.connection.handle_now(call)
 
     def unready(self) -> TopicsError:
         """Why there is no engine now."""

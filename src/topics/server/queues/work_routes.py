@@ -29,7 +29,7 @@ class WorkRoutes:
         return [
             Route(
                 method="GET", path="/v0/topics/:topic/work", handler=self.work,
-                scopes=READ | WRITE, takes_query_token=True,
+                scopes=READ | WRITE, takes_query_token=True, is_stream=True,
                 summary="Open a stream that jobs are leased to and pushed on.",
                 parameters=(
                     Parameter("node", {"type": "string", "minLength": 1, "maxLength": 128,
