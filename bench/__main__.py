@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import churn, cold, engine, peers, queues, routers, shapes, sse
+from bench import churn, cold, engine, peers, queues, ranges, routers, shapes, sse
 from bench.report import Report
 
 SUITES = {
@@ -13,6 +13,7 @@ SUITES = {
     "peers": ("The server beside Redis Streams", peers.run),
     "shapes": ("Single writes as people send them", shapes.run),
     "routers": ("Routers: from a write to its copies", routers.run),
+    "ranges": ("Ranges as columns, and beside writes", ranges.run),
     "churn": ("Topics that come, are written and are trimmed", churn.run),
     "queues": ("Queues beside a Redis Streams consumer group", queues.run),
     "sse": ("Watching over server-sent events", sse.run),

@@ -321,6 +321,19 @@ def test_a_range_that_is_only_counted(client: Client, topic: str) -> None:
         assert ends == [(2 + count, False)] * 2
 
 
+def test_a_large_range_is_as_a_small_one(client: Client, topic: str) -> None:
+    """It is rendered beside the loop."""
+    records = [{"data": str(n) * 3000, "tag": f"t{n}", "meta": {"n": str(n)}} for n in range(60)]
+    client.post(f"/v0/topics/{topic}", {"records": records})
+    large = client.post(f"/v0/topics/{topic}/range", {"from_seq": 10})
+    small = [
+        client.post(f"/v0/topics/{topic}/range", {"from_seq": n, "to_seq": n + 1}).json["records"]
+        for n in range(10, 60)
+    ]
+    assert large.json["records"] == [record for page in small for record in page]
+    assert (large.json["next_from_seq"], large.json["complete"]) == (60, True)
+
+
 @pytest.mark.parametrize("match", ["a", ["tag", "Eq", "a"], ["tag", "Glob", "a*"]])
 def test_a_range_of_what_matches(client: Client, topic: str, match: Any) -> None:
     tags = ["a", "b", None, "a", "ab"]

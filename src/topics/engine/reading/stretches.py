@@ -25,15 +25,14 @@ from topics.storage.segment import DEAD
 AnySpans = TypeVar("AnySpans", bound=Spans)
 
 # Blocks that are passed in one piece of a read.
-BLOCKS_PIECE = 64
+BLOCKS_PIECE = 16
 
 
 @dataclass(slots=True)
 class Stretch(Generic[AnySpans]):
     """Records of one block: all of its [start, stop), or those that `picks` names.
 
-    `first` is the seq of the block's first record; `contents` has the bytes of data and meta of
-    each record that is meant.
+    `first` is the seq of the block's first record.
     """
 
     spans: AnySpans
@@ -41,10 +40,19 @@ class Stretch(Generic[AnySpans]):
     start: int
     stop: int
     picks: Numbers | None
-    contents: Numbers
+    # The bytes of data and meta of each record that is meant, once somebody has asked.
+    known: Numbers | None = None
 
     def __len__(self) -> int:
-        return len(self.contents)
+        return self.stop - self.start if self.picks is None else len(self.picks)
+
+    @property
+    def contents(self) -> Numbers:
+        """The bytes of data and meta of each record that is meant."""
+        if self.known is None:
+            contents = places.contents(self.spans, self.first, self.start, self.stop)
+            self.known = contents if self.picks is None else contents[self.picks - self.start]
+        return self.known
 
     @property
     def rows(self) -> Numbers:
@@ -56,11 +64,16 @@ class Stretch(Generic[AnySpans]):
             yield self
             return
         for at in range(0, len(self), rows_max):
-            contents = self.contents[at : at + rows_max]
-            picks = None if self.picks is None else self.picks[at : at + rows_max]
-            start = self.start + at if picks is None else int(picks[0])
-            stop = start + len(contents) if picks is None else int(picks[-1]) + 1
-            yield Stretch(self.spans, self.first, start, stop, picks, contents)
+            yield self.part(at, min(at + rows_max, len(self)))
+
+    def part(self, at: int, to: int) -> Stretch[AnySpans]:
+        """Of the records that are meant, those from one to another."""
+        known = None if self.known is None else self.known[at:to]
+        if self.picks is None:
+            return Stretch(self.spans, self.first, self.start + at, self.start + to, None, known)
+        picks = self.picks[at:to]
+        start, stop = int(picks[0]), int(picks[-1]) + 1
+        return Stretch(self.spans, self.first, start, stop, picks, known)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """The records that are meant, as runs [start, stop)."""
@@ -166,24 +179,23 @@ class Collector:
         self, spans: AnySpans, first: int, start: int, stop: int, picks: Numbers | None
     ) -> Stretch[AnySpans]:
         """Counts and passes as much of these records as the budget covers."""
-        limit, end = self.budget.records, stop
-        if limit is not None and picks is None:
-            end = min(stop, start + limit)
-        elif limit is not None and picks is not None and len(picks) > limit:
-            picks = picks[:limit]
-            end = int(picks[-1]) + 1
-        contents = places.contents(spans, first, start, end)
-        if picks is not None:
-            contents = contents[picks - start]
-        taken = self.budget.take(contents)
-        if taken < len(contents):
-            contents = contents[:taken]
-            picks = None if picks is None else picks[:taken]
-            end = start + taken if picks is None else int(picks[-1]) + 1
-        self.count += taken
-        self.content_bytes += int(contents.sum())
-        self.cursor = first + end - 1
-        return Stretch(spans, first, start, end, picks, contents)
+        stretch = Stretch(spans, first, start, stop, picks)
+        if self.budget.records is not None and len(stretch) > self.budget.records:
+            stretch = stretch.part(0, self.budget.records)
+        total = _plain_content(stretch)
+        if total is not None and self.budget.covers(len(stretch), total):
+            self.budget.spend(len(stretch), total)
+        else:
+            taken = self.budget.take(stretch.contents)
+            if taken < len(stretch):
+                stretch = stretch.part(0, taken)
+            total = int(stretch.contents.sum())
+        self.count += len(stretch)
+        self.content_bytes += total
+        # What is behind the last that is meant is passed, too, unless the budget ends here.
+        is_whole = stretch.stop == stop or (picks is not None and len(stretch) == len(picks))
+        self.cursor = first + (stop if is_whole else stretch.stop) - 1
+        return stretch
 
     def _picks(self, block: Block, start: int, stop: int) -> Numbers | None:
         """The records of [start, stop) that are meant; None: all of them."""
@@ -221,10 +233,21 @@ def _is_plain(block: Block) -> bool:
     return block.row is not None and not block.row.flags & (NODES | METAS)
 
 
+def _plain_content(stretch: Stretch[AnySpans]) -> int | None:
+    """The bytes of data of whole runs that have nothing else to count, without a look at each."""
+    spans, first, start, stop = stretch.spans, stretch.first, stretch.start, stretch.stop
+    is_plain = isinstance(spans, Columns) and spans.nodes is None and spans.metas is None
+    if not is_plain or stretch.picks is not None:
+        return None
+    times = spans.time_of(start), spans.time_of(stop - 1)
+    seqs = first + start, first + stop - 1
+    return places.plain_content(spans.span(start, stop), stop - start, seqs, times)
+
+
 def _lasting(stretch: Stretch[Columns]) -> Stretch[Columns]:
     """The same with a copy of its records: their block may grow."""
     start, picks = stretch.start, stretch.picks
     return Stretch(
         stretch.spans.cut(start, stretch.stop), stretch.first + start, 0, stretch.stop - start,
-        None if picks is None else picks - start, stretch.contents,
+        None if picks is None else picks - start, stretch.known,
     )  # fmt: skip

@@ -12,6 +12,7 @@ module looks into those bytes, but for who cuts many records at once by `places`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -108,7 +109,9 @@ def digits(first: int, count: int) -> npt.NDArray[np.uint32] | int:
     low, high = len(str(first)), len(str(first + count - 1))
     if low == high:
         return low
-    return np.fromiter((len(str(s)) for s in range(first, first + count)), np.uint32, count)
+    edges = [first, *(10**power for power in range(low, high)), first + count]
+    runs = [after - before for before, after in pairwise(edges)]
+    return np.repeat(np.arange(low, high + 1, dtype=np.uint32), runs)
 
 
 # -- cutting -------------------------------------------------------------------------------------

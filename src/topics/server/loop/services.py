@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import monotonic
 from typing import TypeVar
@@ -31,10 +33,13 @@ from topics.server.loop.longpoll import Waiters
 from topics.server.loop.parking import Parking
 from topics.server.loop.visitors import Visitors
 from topics.server.loop.writes import Writes
+from topics.types import clamp
 
 LOG = logging.getLogger("topics.server")
 # What a read may take of the loop at a time.
-READ_SLICE_S = 0.002
+READ_SLICE_S = 0.0005
+# Answers that are rendered beside the loop at a time: it needs a core, too.
+RENDERED_TOGETHER = clamp((os.cpu_count() or 1) // 2, 1, 4)
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -53,6 +58,7 @@ class Services:
         self.delivery = Delivery(self.driver, self.clock, config.options)
         self.parking = Parking(self.driver, self.delivery, self.go_on)
         self.writes = Writes(self.driver, self.delivery)
+        self._rendering = ThreadPoolExecutor(RENDERED_TOGETHER, "topics-render")
         self.visitors = Visitors()
         # Called when there is an engine, and before it is closed.
         self.on_opened: list[Callable[[Engine], None]] = []
@@ -107,6 +113,7 @@ class Services:
             for told in self.on_closing:
                 told()
         self.driver.close()
+        self._rendering.shutdown(wait=False, cancel_futures=True)
 
     def await_ready(self, call: Call) -> Answer:
         """Answers when there is an engine: a browser's EventSource takes no for its last answer."""
@@ -219,6 +226,21 @@ class Services:
             more = partial(self._slice, call, begin, answer, steps)
             anew = partial(self._slice, call, begin, answer)
             self.go_on(call, partial(self.reading, call, more, anew))
+
+    def rendering(self, call: Call, render: Callable[[], Response]) -> Answer:
+        """Answers with what `render` makes, in a thread: it touches nothing that changes."""
+
+        def rendered(work: asyncio.Future[Response]) -> None:
+            if work.cancelled() or call.is_gone:
+                return
+            error = work.exception()
+            if error is None:
+                call.respond(work.result())
+            else:
+                call.fail(error)
+
+        self.loop.run_in_executor(self._rendering, render).add_done_callback(rendered)
+        return PENDING
 
     def fetch(self, call: Call, miss: ColdMiss, read: Callable[[], Answer]) -> Answer:
         """As `reading`, for a read that has missed something; given up when its client goes."""

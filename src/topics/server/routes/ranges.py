@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from time import perf_counter
 
@@ -18,10 +17,13 @@ from topics.server.api.fields import FALSE_TRUE, U64_SCHEMA
 from topics.server.api.route import STORED, Parameter, Route
 from topics.server.api.shapes import RangeAnswer, RangeBody, SeqAt
 from topics.server.http.errors import BadRequest
-from topics.server.http.message import PENDING, Answer, Response
+from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes import arrow
-from topics.types import I64_MAX, Payload
+from topics.types import I64_MAX
+
+# What is rendered on the loop; a larger page costs as much as many writes.
+LOOP_BYTES_MAX = 64 * 1024
 
 _RANGE = Loose(RangeBody)
 _ENCODER = msgspec.json.Encoder()
@@ -66,24 +68,15 @@ class RangeRoutes:
             match=None if body.match is None else parse_match(body.match),
             keeps_records=body.format != "none",
         )  # fmt: skip
-        answers = {"json": render, "none": counted, "arrow": self._encode}
-        answer = partial(answers[body.format], call)
+        answer = partial(self._answer, call, body.format)
         return self._services.reading_slices(call, lambda: engine.range_steps(name, asked), answer)
 
-    def _encode(self, call: Call, page: RangePage) -> Answer:
-        """Arrow is made in a thread: it costs as much as parsing every record."""
-
-        def encoded(work: asyncio.Future[tuple[Payload, ...]]) -> None:
-            if work.cancelled():
-                return
-            error = work.exception()
-            if error is not None:
-                call.fail(error)
-            else:
-                call.respond(Response(b"", 200, arrow.CONTENT_TYPE, pieces=work.result()))
-
-        self._services.loop.run_in_executor(None, arrow.encode, page).add_done_callback(encoded)
-        return PENDING
+    def _answer(self, call: Call, kind: str, page: RangePage) -> Answer:
+        if kind == "arrow":
+            return self._services.rendering(call, partial(columns, page))
+        if kind == "json" and page.content_bytes > LOOP_BYTES_MAX:
+            return self._services.rendering(call, partial(render, call, page))
+        return render(call, page) if kind == "json" else counted(call, page)
 
     def seq_at(self, call: Call, name: str) -> Answer:
         ts = Query(call.query).number("ts")
@@ -99,7 +92,11 @@ class RangeRoutes:
         )  # fmt: skip
 
 
-def counted(call: Call, page: RangePage) -> Answer:
+def columns(page: RangePage) -> Response:
+    return Response(b"", 200, arrow.CONTENT_TYPE, pieces=arrow.encode(page))
+
+
+def counted(call: Call, page: RangePage) -> Response:
     """What a range comes to, without its records."""
     return call.answer(
         RangeAnswer(
@@ -110,7 +107,7 @@ def counted(call: Call, page: RangePage) -> Answer:
     )  # fmt: skip
 
 
-def render(call: Call, page: RangePage) -> Answer:
+def render(call: Call, page: RangePage) -> Response:
     return Response(
         _PAGE
         % (
