@@ -169,7 +169,11 @@ class Unreachable(TopicsError):
 class Refused(TopicsError):
     """The server refused with a code that this version does not know; code and status are its."""
 
-    def __init__(self, message: str, code: str, status: int, **detail: Any) -> None:
+    code = "unknown"
+
+    def __init__(
+        self, message: str, code: str = "unknown", status: int = 500, **detail: Any
+    ) -> None:
         super().__init__(message, **detail)
         self.code = code
         self.status = status

@@ -8,8 +8,10 @@ import sys
 import pytest
 
 import topics
+from tests.support import cli_reference
 from tests.support.tiers import quick_first
 from topics.cli import exits, main
+from topics.cli.commands import COMMANDS, loaded
 from topics.errors import TopicNotFound, Unreachable
 
 
@@ -35,8 +37,19 @@ def test_help_names_every_command_and_the_exit_codes(option: str) -> None:
     done = run(option)
     assert done.returncode == exits.OK
     assert "Exit codes" in done.stdout
-    for command in main.COMMANDS:
-        assert command.__name__.rpartition(".")[2] in done.stdout
+    for command in COMMANDS:
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_a_command_says_of_itself(name: str) -> None:
+    """And every command teaches with an example or is one of those that take a directory."""
+    command = loaded(name)
+    assert command.help.partition("\n")[0] == COMMANDS[name]
+    leaves = getattr(command, "commands", {name: command}).values()
+    for leaf in leaves:
+        if name not in ("serve", "check", "repair", "scrub", "version"):
+            assert "Example: " in leaf.help, leaf.name
 
 
 @pytest.mark.parametrize(
@@ -98,3 +111,8 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["topics", "fail"])
     with pytest.raises(ZeroDivisionError):
         main.main()
+
+
+def test_the_reference_is_what_the_commands_say() -> None:
+    """docs/cli.md is made from them: `python -m tests.support.cli_reference`."""
+    assert cli_reference.PAGE.read_text() == cli_reference.generated()

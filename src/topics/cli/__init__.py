@@ -1,1 +1,1 @@
-"""The `topics` command. Each command is a module with `register(app)`."""
+"""The `topics` command. Each command is a module with `register(app)`, loaded when it is used."""

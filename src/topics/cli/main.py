@@ -2,7 +2,7 @@
 
 A command reports failure by raising: a TopicsError becomes one line on standard error and an
 exit code from `exits`. Only a bug shows a traceback. To add a command, write `cli/<name>.py`
-with `register(app)` and name it in COMMANDS.
+with `register(app)` and name it in `commands.COMMANDS`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,27 @@ from typing import Annotated
 import typer
 
 from topics import __version__
-from topics.cli import check, exits, repair, scrub, serve, version
+from topics.cli import exits
+from topics.cli.commands import LazyGroup
 from topics.errors import TopicsError, Unreachable
-from topics.storage.fs import shown
 
-COMMANDS = (serve, check, repair, scrub, version)
+# What to try, by the code of an error.
+HINTS = {
+    "topic_not_found": "`topics topic ls` lists the topics",
+    "router_not_found": "`topics router ls` lists the routers",
+    "unauthorized": "set TOPICS_TOKEN, or use --token",
+    "forbidden": "use a key that may do this",
+    "not_a_queue": "`topics topic create NAME --queue` makes a queue",
+    "cursor_regressed": "--reset sets it back",
+    "topic_full": "consume or delete records first, or raise its cap",
+    "throttled": "try again in a moment",
+    "outcome_unknown": "look before you repeat it",
+    "unreachable": "start a server with `topics serve`, or name one with --url or TOPICS_URL",
+}
 
 app = typer.Typer(
     name="topics",
+    cls=LazyGroup,
     help="A persistent event log whose every loss is explicit.",
     epilog=(
         "Exit codes: 0 done; 1 what was asked about is not so; 2 usage; "
@@ -50,20 +63,18 @@ def _global_options(
     del show_version
 
 
-for _command in COMMANDS:
-    _command.register(app)
-
-
 def main() -> None:
     """Runs the command line and exits; never returns."""
     if not __debug__:
         _fail("python -O removes the checks that keep data safe; run without it", exits.NOT_SO)
     try:
         app(prog_name="topics")
-    except Unreachable as error:
-        _fail(error.message, exits.UNREACHABLE)
     except TopicsError as error:
-        _fail(error.message, exits.NOT_SO)
+        # Only a server that does not answer has a URL; a store has words of its own.
+        is_away = isinstance(error, Unreachable)
+        hint = HINTS.get(error.code, "") if not is_away or "url" in error.detail else ""
+        code = exits.UNREACHABLE if is_away else exits.NOT_SO
+        _fail(f"{error.message}; {hint}" if hint else error.message, code)
     except (ConnectionError, TimeoutError) as error:
         _fail(str(error) or type(error).__name__, exits.UNREACHABLE)
     except OSError as error:
@@ -73,5 +84,8 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    # Not at the top: help has no use for it.
+    from topics.storage.fs import shown
+
     typer.echo("topics: " + shown(" ".join(message.split())), err=True)
     sys.exit(code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
@@ -130,7 +130,7 @@ class AsyncClient:
     def follow(
         self,
         *topics: str,
-        from_seq: int = 0,
+        from_seq: int | Mapping[str, int] = 0,
         from_ts_ms: int | None = None,
         tail: bool = False,
         cursor: str | None = None,
@@ -141,8 +141,9 @@ class AsyncClient:
     ) -> AsyncFollower:
         """Records and gaps of topics as they come, each once and in order, over interruptions.
 
-        It begins after `from_seq`, at a time, at the tail, or where the named `cursor` stands,
-        which `commit` moves. It ends when all topics were deleted. Raises TopicNotFound.
+        It begins after `from_seq` (one, or one for each topic), at a time, at the tail, or where
+        the named `cursor` stands, which `commit` moves. It ends when all topics were deleted.
+        Raises TopicNotFound.
         """
         wanted = Wanted(
             topics, from_seq=from_seq, from_ts_ms=from_ts_ms, tail=tail, cursor=cursor, node=node,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.client import log_calls, queue_calls, reader_calls, stage_calls
@@ -130,7 +130,7 @@ class Client:
     def follow(
         self,
         *topics: str,
-        from_seq: int = 0,
+        from_seq: int | Mapping[str, int] = 0,
         from_ts_ms: int | None = None,
         tail: bool = False,
         cursor: str | None = None,
@@ -141,8 +141,9 @@ class Client:
     ) -> Follower:
         """Records and gaps of topics as they come, each once and in order, over interruptions.
 
-        It begins after `from_seq`, at a time, at the tail, or where the named `cursor` stands,
-        which `commit` moves. It ends when all topics were deleted. Raises TopicNotFound.
+        It begins after `from_seq` (one, or one for each topic), at a time, at the tail, or where
+        the named `cursor` stands, which `commit` moves. It ends when all topics were deleted.
+        Raises TopicNotFound.
         """
         from topics.client.sync_follow import Follower, Wanted
 

@@ -8,7 +8,7 @@ the server remembers of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,7 +41,8 @@ class Wanted:
     """What to follow, from where, and how it is to look."""
 
     topics: tuple[str, ...]
-    from_seq: int = 0
+    # One for all topics, or each its own.
+    from_seq: int | Mapping[str, int] = 0
     from_ts_ms: int | None = None
     tail: bool = False
     cursor: str | None = None
@@ -156,8 +157,10 @@ class AsyncFollower:
             at = await self._client.seq_at(name, wanted.from_ts_ms)
             if at.seq is not None:
                 return WatchFrom(from_seq=at.seq - 1, epoch=at.epoch)
+        from_seq = wanted.from_seq
         return WatchFrom(
-            from_seq=wanted.from_seq, tail=wanted.tail or wanted.from_ts_ms is not None
+            from_seq=from_seq if isinstance(from_seq, int) else from_seq.get(name, 0),
+            tail=wanted.tail or wanted.from_ts_ms is not None,
         )
 
     async def _streamed(self, following: Following, is_first: bool) -> AsyncGenerator[Batch, None]:

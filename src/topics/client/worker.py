@@ -152,9 +152,9 @@ class AsyncWorker:
         except asyncio.CancelledError:
             await self._nack(job, 0)
             raise
-        except Exception:
+        except Exception as error:
             self.counts.failed += 1
-            LOG.exception("job %d of %s failed", job.seq, self._options.queue)
+            LOG.exception("job %d of %s failed: %s", job.seq, self._options.queue, error)
             await self._nack(job, self._delay_ms(job))
         else:
             await self._ack(job)

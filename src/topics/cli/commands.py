@@ -1,0 +1,61 @@
+"""The list of commands, and a group that loads one only when it is run: help is for the impatient.
+
+What a command says of itself in the list stands here; a test holds it to the first line of its
+help.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+# In the order of the list: what a module is called, and its one line.
+COMMANDS = {
+    "serve": "Serve a data directory over HTTP.",
+    "append": "Append lines of JSON to a topic, one record a line.",
+    "tail": "Show the last records of topics, and with -f what comes.",
+    "export": "Write a topic to a file: JSON lines or Parquet.",
+    "diff": "Read one page of a topic, as a consumer does.",
+    "delete": "Delete records for good, by seq, by tag, or both.",
+    "explain": "Draw what became of every seq: live, deleted, or lost and why.",
+    "topic": "Create, list, show, change and remove topics.",
+    "cursor": "List, set and remove the named places of readers.",
+    "queue": "Produce, claim and work through jobs.",
+    "router": "Copy what is written to one topic into another.",
+    "top": "Watch a server: topics, rates, lag, pressure.",
+    "config": "Show each setting, its value and where it came from.",
+    "check": "Verify a data directory that no server is using. Changes nothing.",
+    "repair": "Save what can be read of a damaged data directory and record the rest as lost.",
+    "scrub": "Erase deleted, evicted and expired records from every file of a data directory.",
+    "version": "Print the versions of topics, Python and the machine.",
+}
+
+
+class LazyGroup(TyperGroup):
+    """Knows the names of all commands, and loads the one that is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS, *(name for name in super().list_commands(ctx) if name not in COMMANDS)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        known = super().get_command(ctx, cmd_name)
+        if known is not None or cmd_name not in COMMANDS:
+            return known
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in COMMANDS and super().get_command(ctx, name) is None:
+            command = loaded(name)
+        return name, command, rest
+
+
+def loaded(name: str) -> Any:
+    """A command, ready to run."""
+    app = typer.Typer()
+    import_module(f"topics.cli.{name}").register(app)
+    return get_group(app).commands[name]

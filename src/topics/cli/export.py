@@ -1,0 +1,113 @@
+"""`topics export`: a topic as a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from topics.cli import server
+from topics.cli.directory import progress_bar
+from topics.cli.tail import in_order, wire
+from topics.client.client import Client
+from topics.errors import InvalidRequest
+
+PAGE_BYTES = 8 * 1024 * 1024
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(export)
+
+
+def export(
+    topic: server.Topic,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file; - is standard output.")],
+    from_seq: Annotated[int, typer.Option("--from", min=0, help="After this seq.")] = 0,
+    to_seq: Annotated[int | None, typer.Option("--to", help="Up to this seq; the head.")] = None,
+    url: server.Url = None,
+    token: server.Token = None,
+    as_json: server.Json = False,
+) -> None:
+    """Write a topic to a file: JSON lines or Parquet.
+
+    A name that ends in .parquet makes Parquet; anything else is JSON lines. Gaps are lines or rows
+    in their place. The file appears when it is whole.
+
+    Example: topics export orders orders.parquet
+    """
+    with server.connected(url, token, server.PATIENT) as client:
+        head = client.topic(topic, touch=False).head_seq
+        upto = head if to_seq is None else min(to_seq, head)
+        with progress_bar("exporting") as progress, _output(file) as sink:
+            write = _parquet if file.endswith(".parquet") else _json_lines
+            records, gaps = write(client, topic, from_seq, upto, sink, progress)
+    server.tell(f"{records} records and {gaps} gaps of {topic} written to {file}")
+    if as_json and file != "-":
+        server.write_json({"topic": topic, "file": file, "records": records, "gaps": gaps})
+
+
+def _json_lines(
+    client: Client, topic: str, at: int, upto: int, sink: BinaryIO, progress: Any
+) -> tuple[int, int]:
+    records = gaps = 0
+    epoch: str | None = None
+    while at < upto:
+        page = client.range(topic, from_seq=at, to_seq=upto, max_bytes=PAGE_BYTES, epoch=epoch)
+        for item in in_order(page):
+            sink.write(server.json_text(wire(topic, item)).encode() + b"\n")
+        records, gaps = records + len(page.records), gaps + len(page.gaps)
+        if page.complete:
+            break
+        at, epoch = page.next_from_seq, page.epoch
+        if progress is not None:
+            progress(at, upto)
+    return records, gaps
+
+
+def _parquet(
+    client: Client, topic: str, at: int, upto: int, sink: BinaryIO, progress: Any
+) -> tuple[int, int]:
+    try:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InvalidRequest("Parquet needs pyarrow: pip install pyarrow") from None
+    records = gaps = 0
+    writer: Any = None
+    while True:
+        raw = client.range_arrow(topic, from_seq=at, to_seq=upto, max_bytes=PAGE_BYTES)
+        table = pa.ipc.open_stream(raw).read_all()
+        after = int(table.schema.metadata[b"next_from_seq"])
+        table = table.replace_schema_metadata(None)
+        writer = writer or pq.ParquetWriter(sink, table.schema)
+        writer.write_table(table)
+        lost = pc.sum(pc.equal(table["_kind"], "gap")).as_py() or 0
+        records, gaps = records + table.num_rows - lost, gaps + lost
+        if after <= at or after >= upto:
+            writer.close()
+            return records, gaps
+        at = after
+        if progress is not None:
+            progress(at, upto)
+
+
+@contextmanager
+def _output(name: str) -> Iterator[BinaryIO]:
+    """A file that is there as a whole or not at all."""
+    if name == "-":
+        yield sys.stdout.buffer
+        return
+    part = f"{name}.part"
+    try:
+        with open(part, "wb") as sink:
+            yield sink
+        os.replace(part, name)
+    except BaseException:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise

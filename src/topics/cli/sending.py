@@ -1,0 +1,172 @@
+"""Lines of files as records: read, checked, sent in batches, counted.
+
+What was sent is known at every moment: Ctrl-C while a batch is on its way takes effect after its
+answer, so that the count that is told is true.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Literal
+
+import msgspec
+import typer
+
+from topics.cli import exits, server
+from topics.client.client import Client
+from topics.client.request import encode
+from topics.client.values import Appended, ConfigFields
+from topics.errors import InvalidRequest, TopicsError
+
+Lines = Literal["data", "records", "text"]
+CHUNK_BYTES = 1024 * 1024
+BATCH_LINES = 5_000
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_BLANK = b" \t\r"
+
+
+class Sender:
+    """Sends lines to one topic."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        lines: Lines,
+        *,
+        node: str | None = None,
+        create: bool = True,
+        config: ConfigFields | None = None,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._lines = lines
+        given = {"node": node, "create": None if create else False, "config": config}
+        fields = {name: value for name, value in given.items() if value is not None}
+        # Behind the records: `,"node":…}`.
+        self._rest = b"," + encode(fields)[1:] if fields else b"}"
+        self.count = 0
+        self.first: int | None = None
+        self.last: int | None = None
+        self._line_number = 0
+        self._file = ""
+        self._is_sending = self._is_interrupted = False
+
+    def run(self, files: Sequence[str], *, as_json: bool) -> None:
+        """Sends everything and says so; an error or Ctrl-C says how far it came."""
+        try:
+            with self._interruptible():
+                for name in files:
+                    self._send_file(name)
+        except KeyboardInterrupt:
+            server.tell(f"interrupted: {self.summary()}")
+            raise typer.Exit(exits.INTERRUPTED) from None
+        except (TopicsError, OSError):
+            server.tell(self.summary())
+            raise
+        server.tell(self.summary())
+        if as_json:
+            server.write_json(
+                {"topic": self._topic, "count": self.count, "first_seq": self.first,
+                 "last_seq": self.last}
+            )  # fmt: skip
+
+    def summary(self) -> str:
+        place = "" if self.first is None else f" (seq {self.first} to {self.last})"
+        noun = "record" if self.count == 1 else "records"
+        return f"{self.count} {noun} sent to {self._topic}{place}"
+
+    def _send_file(self, name: str) -> None:
+        self._file, self._line_number = "standard input" if name == "-" else name, 0
+        source = sys.stdin.fileno() if name == "-" else os.open(name, os.O_RDONLY)
+        try:
+            for lines in _batches(source):
+                self._send(lines)
+        finally:
+            if name != "-":
+                os.close(source)
+
+    def _send(self, lines: list[bytes]) -> None:
+        text = self._body(lines)
+        self._line_number += len(lines)
+        if text is None:
+            return
+        self._is_sending = True
+        try:
+            self._note(self._client.append_json(self._topic, text))
+        finally:
+            self._is_sending = False
+        if self._is_interrupted:
+            raise KeyboardInterrupt
+
+    def _note(self, answer: Appended) -> None:
+        self.count += answer.count
+        self.first = answer.first_seq if self.first is None else self.first
+        self.last = answer.last_seq
+
+    def _body(self, lines: list[bytes]) -> bytes | None:
+        """The write body of these lines; None when all of them are empty."""
+        if self._lines == "text":
+            kept = [encode(line.decode("utf-8", "replace")) for line in lines]
+        else:
+            kept = [stripped for line in lines if (stripped := line.strip(_BLANK))]
+            if not _are_json(kept):
+                self._find_fault(lines)
+        if not kept:
+            return None
+        if self._lines == "records":
+            return b'{"records":[%b]%b' % (b",".join(kept), self._rest)
+        return b'{"records":[{"data":%b}]%b' % (b'},{"data":'.join(kept), self._rest)
+
+    def _find_fault(self, lines: list[bytes]) -> None:
+        """Raises InvalidRequest naming the first line that is no JSON. Escapes may be strange."""
+        for offset, line in enumerate(lines, 1):
+            try:
+                if line.strip(_BLANK):
+                    json.loads(line)
+            except ValueError as error:
+                raise InvalidRequest(
+                    f"line {self._line_number + offset} of {self._file} is not JSON ({error}); "
+                    "--text sends lines as strings"
+                ) from None
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        def interrupt(_: int, __: FrameType | None) -> None:
+            self._is_interrupted = True
+            if not self._is_sending:
+                raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _batches(source: int) -> Iterator[list[bytes]]:
+    """Whole lines, as many as are there; a line that has no end yet waits for it."""
+    rest = b""
+    while chunk := os.read(source, CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for start in range(0, len(lines), BATCH_LINES):
+            yield lines[start : start + BATCH_LINES]
+    if rest:
+        yield [rest]
+
+
+def _are_json(lines: list[bytes]) -> bool:
+    """Whether each line is one JSON value. Looked at together; each must be what it was alone."""
+    try:
+        found = _LIST.decode(b"[" + b",".join(lines) + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    if len(found) != len(lines):
+        return False
+    return all(bytes(raw) == line for raw, line in zip(found, lines, strict=True))
