@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.crash.harness.history_mutants import HISTORY_MUTANTS
 from tests.crash.harness.mutant import Mutant
+from tests.crash.harness.stage_mutants import STAGE_MUTANTS
 
 MUTANTS = (
     Mutant(
@@ -33,12 +34,12 @@ MUTANTS = (
     ),
     Mutant(
         "log trimmed one file too far", "engine/upkeep/trimming.py",
-        "number < older.positions[shard]", "number <= newest.positions[shard]",
+        "number < older.positions[shard]", "number <= older.positions[shard]",
         is_quick=False, first="checkpoints",
     ),
     Mutant(
         "log trimmed as if one snapshot were enough", "engine/upkeep/trimming.py",
-        "number < older.positions[shard]", "number < newest.positions[shard]",
+        "if _is_spent(older, *parsed):", "if _is_spent(newest, *parsed):",
         is_quick=False, first="checkpoints",
     ),
     Mutant(
@@ -322,6 +323,7 @@ MUTANTS = (
         area="chain",
     ),
     *HISTORY_MUTANTS,
+    *STAGE_MUTANTS,
 )  # fmt: skip
 
 

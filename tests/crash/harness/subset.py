@@ -21,6 +21,9 @@ from tests.crash.harness.rot import check_fallback
 from tests.crash.harness.router_harness import RouterSweep
 from tests.crash.harness.router_histories import random_history as chain_history
 from tests.crash.harness.router_workflows import WORKFLOWS as ROUTER_WORKFLOWS
+from tests.crash.harness.stage_harness import StageSweep
+from tests.crash.harness.stage_workflows import WORKFLOWS as STAGE_WORKFLOWS
+from tests.crash.harness.stage_workflows import run_history as stage_history
 from tests.crash.harness.workflows import WORKFLOWS
 from topics.testing import CrashPlan, OrderViolation
 
@@ -118,9 +121,23 @@ def search_wholes(seconds: float, first: str) -> str | None:
     return None
 
 
+def search_stages(seconds: float, first: str) -> str | None:
+    stop = time.monotonic() + seconds
+    for name in sorted(STAGE_WORKFLOWS, key=lambda name: name != first):
+        try:
+            StageSweep(PLANS).run(*STAGE_WORKFLOWS[name])
+            for seed in range(8):
+                stage_history(seed)
+        except (Exception, OrderViolation) as error:
+            return f"{name}: {type(error).__name__}: {error}"
+        if time.monotonic() > stop:
+            break
+    return None
+
+
 SEARCHES = {
     "log": search, "queue": search_queues, "router": search_routers, "chain": search_chains,
-    "whole": search_wholes,
+    "whole": search_wholes, "stage": search_stages,
 }  # fmt: skip
 
 if __name__ == "__main__":
