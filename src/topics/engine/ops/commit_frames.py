@@ -63,10 +63,10 @@ def rendered(info: StageInfo, body: bytes, first: int, ts: int) -> Iterator[tupl
     for index in range(len(info.blocks)):
         columns, at = stage_file.block(info, body, index, at)
         count, ends = len(columns), columns.ends
-        with memoryview(columns.payload) as view:
-            starts = [0, *ends[:-1]]
-            rests = [view[low:high] for low, high in zip(starts, ends, strict=True)]
-            payload = numbered(rests, first, ts)
+        # Not as views, each of which the garbage collector would have to look at.
+        held = bytes(columns.payload)
+        rests = [held[low:high] for low, high in zip([0, *ends[:-1]], ends, strict=True)]
+        payload = numbered(rests, first, ts)
         sizes = np.diff(np.frombuffer(ends, np.uint32), prepend=np.uint32(0))
         sizes = sizes + head_sizes(first, count, ts)
         yield (

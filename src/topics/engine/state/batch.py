@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from topics.engine.state.record import (
+    PLAIN_REST_BYTES,
     RECORD,
     REST,
     ROUTER_META,
     meta_part,
     node_part,
     plain_overhead,
+    plain_rests,
     plain_run,
 )
 from topics.engine.state.write_request import PlainRecord, RecordInput, check_count
@@ -83,7 +85,11 @@ class Batch:
 
     def rests(self) -> Columns:
         """The batch without seqs and times, which come later. Raises RecordTooLarge."""
-        self._sizes()
+        sizes = self._sizes()
+        if self.nodes is None and self.metas is None:
+            sizes += PLAIN_REST_BYTES
+            ends = array("I", np.cumsum(sizes, dtype=np.uint32).tobytes())
+            return self._columns(plain_rests(self.data), ends, 0)
         quoted, nodes, metas = self._parts()
         parts = [
             REST % (quoted[node], data, meta_part(meta))

@@ -72,6 +72,17 @@ def plain_run(data: Sequence[Any], first: int, ts: int) -> bytes:
     return b"".join(parts)
 
 
+def plain_rests(data: Sequence[Any]) -> bytes:
+    """The same without seqs and times, which come later."""
+    parts: list[Any] = [_DATA] * (3 * len(data))
+    parts[1::3] = data
+    parts[2::3] = [_END] * len(data)
+    return b"".join(parts)
+
+
+PLAIN_REST_BYTES = len(_DATA) + len(_END)
+
+
 def numbered(rests: Sequence[Any], first: int, ts: int) -> bytes:
     """Records of which everything behind seq and time is there, from seq `first` on."""
     count = len(rests)

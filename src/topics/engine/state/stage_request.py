@@ -5,6 +5,7 @@ The records of a stage are those of a write, by the same code and with the same 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ import msgspec
 
 from topics.engine.state.batch import utf8
 from topics.engine.state.write_request import (
+    CR,
+    LF,
+    PLAIN_BYTES_MIN,
     PlainRecord,
     RecordInput,
     check_bytes,
@@ -48,6 +52,12 @@ class _Body(StageOptions, kw_only=True):
         return self.records
 
 
+class _PlainBody(StageOptions, forbid_unknown_fields=True, kw_only=True):
+    """A body as most large ones are: its records have nothing but data."""
+
+    records: list[PlainRecord]
+
+
 class _UnreadBody(msgspec.Struct, kw_only=True):
     """A body whose numbers have not been looked at yet."""
 
@@ -59,6 +69,7 @@ class _UnreadBody(msgspec.Struct, kw_only=True):
     attempt: msgspec.Raw = msgspec.Raw(b"0")
 
 
+_PLAIN = msgspec.json.Decoder(_PlainBody)
 _BODY = Loose(_Body)
 _UNREAD = Loose(_UnreadBody)
 _BATCH = msgspec.json.Decoder(int)
@@ -102,6 +113,10 @@ def decode_stage(body: bytes, settings: Settings, ignoring: Ignoring | None = No
             limit=settings.max_body_bytes,
         )
     check_text(body)
+    if len(body) >= PLAIN_BYTES_MIN and LF not in body and CR not in body:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            plain = _PLAIN.decode(body)
+            return StageRequest(plain, plain.records)
     unknown = None if ignoring is None else _Ignored()
     try:
         options, records = _decode(body, unknown)
