@@ -72,8 +72,8 @@ class StageRun:
         self.settings = settings
         self.facts = Facts()
         self.step = 0
-        self._value = 0
-        self._observer = observer
+        self.serial = 0
+        self.observer = observer
         self.ending: Ending = "clean"
         self.engine: Engine
         self.open()
@@ -85,24 +85,24 @@ class StageRun:
         twin.clock, twin.disk = FakeClock(run.clock.wall_ms()), image
         twin.settings, twin.facts = run.settings, copy.deepcopy(run.facts)
         twin.step, twin.ending = 0, ending
-        twin._value = 1_000_000 + run._value
-        twin._observer = None
+        twin.serial = 1_000_000 + run.serial
+        twin.observer = None
         twin.open()
         return twin
 
     def open(self) -> None:
-        self.disk.on_mutation = None if self._observer is None else self._mutating
+        self.disk.on_mutation = None if self.observer is None else self._mutating
         fs = MonitorFs(self.disk, assume_durable=self.ending != "kill")
         self.engine = Engine.open(ROOT, clock=self.clock, fs=fs, settings=self.settings)
         self.monitor = fs
 
     def _mutating(self, _index: int, operation: str, path: str) -> None:
-        assert self._observer is not None
-        self._observer(self, operation, path)
+        assert self.observer is not None
+        self.observer(self, operation, path)
 
     def values(self, count: int) -> list[int]:
-        self._value += count
-        return list(range(self._value - count + 1, self._value + 1))
+        self.serial += count
+        return list(range(self.serial - count + 1, self.serial + 1))
 
     # -- what producers do -------------------------------------------------------------------
 
