@@ -9,7 +9,10 @@
     ├── Forbidden               403 forbidden
     ├── NotFound                404
     │   ├── TopicNotFound       404 topic_not_found
-    │   └── RouterNotFound      404 router_not_found
+    │   ├── RouterNotFound      404 router_not_found
+    │   ├── BucketNotFound      404 bucket_not_found
+    │   ├── KeyNotFound         404 key_not_found
+    │   └── SnapshotNotFound    404 snapshot_not_found
     ├── Conflicting             409 conflict
     │   ├── Incompatible        409 topic_exists_incompatible
     │   ├── NotEmpty            409 topic_not_empty
@@ -18,6 +21,7 @@
     │   ├── CursorRegressed     409 cursor_regressed
     │   └── RouterCycle         409 router_cycle
     ├── StageExpired            410 stage_expired
+    ├── Compacted               410 compacted
     ├── TopicFull               422 topic_full
     ├── Throttled               429 throttled
     ├── NotReady                503 not_ready
@@ -96,6 +100,18 @@ class RouterNotFound(NotFound):
     code = "router_not_found"
 
 
+class BucketNotFound(NotFound):
+    code = "bucket_not_found"
+
+
+class KeyNotFound(NotFound):
+    code = "key_not_found"
+
+
+class SnapshotNotFound(NotFound):
+    code = "snapshot_not_found"
+
+
 class Conflicting(TopicsError):
     code = "conflict"
     status = 409
@@ -129,6 +145,13 @@ class StageExpired(TopicsError):
     """A commit names a stage that is not there. Nothing was committed: stage again."""
 
     code = "stage_expired"
+    status = 410
+
+
+class Compacted(TopicsError):
+    """A past state of a bucket needs something that compaction removed."""
+
+    code = "compacted"
     status = 410
 
 

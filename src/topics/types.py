@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -43,6 +43,18 @@ NAME_SCHEMA = {"type": "string", "pattern": f"^{_NAME.pattern}$"}
 Name = Annotated[str, msgspec.Meta(extra_json_schema=NAME_SCHEMA)]
 
 
+# A topic of such a name is a bucket of the key-value store.
+BUCKET_TOPIC = "kv:"
+BUCKET_CHARS_MAX = 252
+
+
+def bucket_of(topic: str) -> str | None:
+    """The bucket that a topic is; None for one that is none."""
+    at = len(BUCKET_TOPIC)
+    is_bucket = topic.startswith(BUCKET_TOPIC) and _NAME.fullmatch(topic, at) is not None
+    return topic[at:] if is_bucket else None
+
+
 def check_name(name: object, what: str = "topic") -> str:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InvalidRequest(
@@ -53,6 +65,10 @@ def check_name(name: object, what: str = "topic") -> str:
     return name
 
 
+# What it is when it is left out: "reject" in a bucket.
+_DISCARD = msgspec.Meta(extra_json_schema={"default": "old"})
+
+
 class ConfigInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A topic config as a client writes it: everything optional."""
 
@@ -60,7 +76,7 @@ class ConfigInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ttl_ms: U64 = 0
     cap_records: U64 = 0
     cap_bytes: U64 = 0
-    discard: Discard = "old"
+    discard: Annotated[Discard | UnsetType, _DISCARD] = UNSET
     durable: bool = False
     durability: Durability | None = None
     priority: I32 | None = None
@@ -122,14 +138,13 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_deliveries: int = 0
     dead_letter: str | None = None
     leases_durable: bool = False
+    # Of buckets only: how many versions of a key are kept, and for how long a marker is.
+    history: int | UnsetType = UNSET
+    grace_ms: int | UnsetType = UNSET
 
-
-_U64_FIELDS = (
-    "ttl_ms", "cap_records", "cap_bytes", "idempotency_window_ms", "lease_ms", "claim_jitter_ms",
-    "max_deliveries",
-)  # fmt: skip
-LEASE_MS_MIN, LEASE_MS_MAX = 100, 86_400_000
-CLAIM_JITTER_MS_MAX = 5_000
+    @property
+    def is_bucket(self) -> bool:
+        return self.history is not UNSET
 
 
 def clamp(value: int, low: int, high: int) -> int:
@@ -144,66 +159,13 @@ def convert(value: object, into: Any, what: str) -> Any:
         raise InvalidRequest(f"{what}: {error}") from None
 
 
-def config_input(given: Mapping[str, object]) -> ConfigInput:
-    checked: ConfigInput = convert(dict(given), ConfigInput, "config")
-    return checked
-
-
-def check_config(given: ConfigInput) -> None:
-    """Raises InvalidRequest for a value that no topic's config can have."""
-    for field in _U64_FIELDS:
-        if getattr(given, field) > U64_MAX:
-            raise InvalidRequest(f"config: {field} must be at most 2^64 - 1")
-    if given.dead_letter is not None:
-        check_name(given.dead_letter, "dead_letter")
-
-
-def resolve_config(
-    given: ConfigInput | Mapping[str, object] | None, *, topic: str, type_now: TopicType | None
-) -> TopicConfig:
-    """Merges `given` over the defaults; `type_now` stands where the config names no type."""
-    if not isinstance(given, ConfigInput):
-        return resolve_config(config_input(given or {}), topic=topic, type_now=type_now)
-    check_config(given)
-    if given.dead_letter == topic:
-        raise InvalidRequest("dead_letter must name another topic", dead_letter=topic)
-    durability: Durability = given.durability or ("fsync" if given.durable else "disk")
-    return TopicConfig(
-        type=given.type or type_now or "log",
-        ttl_ms=given.ttl_ms,
-        cap_records=given.cap_records,
-        cap_bytes=given.cap_bytes,
-        discard=given.discard,
-        durable=durability == "fsync",
-        durability=durability,
-        priority=None if given.priority is None else clamp(given.priority, -1000, 1000),
-        auto_priority=given.auto_priority,
-        auto_create=given.auto_create,
-        idempotency_window_ms=given.idempotency_window_ms,
-        dedupe_node=given.dedupe_node,
-        lease_ms=clamp(given.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX),
-        claim_jitter_ms=clamp(given.claim_jitter_ms, 0, CLAIM_JITTER_MS_MAX),
-        max_deliveries=given.max_deliveries,
-        dead_letter=given.dead_letter,
-        leases_durable=given.leases_durable,
-    )
-
-
-def patched(config: TopicConfig, patch: ConfigPatch) -> ConfigInput:
-    """The config that `patch` makes of one that stands, as a client could write it."""
-    given, kept = patch.given(), msgspec.structs.asdict(config)
-    # The class says the same as its shorthand: a word about either is about both.
-    del kept["durable"]
-    if given.keys() & {"durable", "durability"}:
-        del kept["durability"]
-    return ConfigInput(**{**kept, **given})
-
-
-def config_changes(before: TopicConfig, now: TopicConfig) -> dict[str, tuple[Any, Any]]:
-    """What differs: (before, now) by field."""
-    pairs = zip(msgspec.structs.astuple(before), msgspec.structs.astuple(now), strict=True)
-    named = zip(TopicConfig.__struct_fields__, pairs, strict=True)
-    return {name: pair for name, pair in named if pair[0] != pair[1]}
+def value_of(data: msgspec.Raw | bytes) -> Any:
+    """JSON as a Python value."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        # Lone surrogates and numbers out of range: the standard library takes them.
+        return json.loads(bytes(data))
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -218,11 +180,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def value(self) -> Any:
-        try:
-            return msgspec.json.decode(self.data)
-        except msgspec.DecodeError:
-            # Lone surrogates and numbers out of range: the standard library takes them.
-            return json.loads(bytes(self.data))
+        return value_of(self.data)
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):

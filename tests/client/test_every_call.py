@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from topics import AsyncClient, Client, errors
-from topics.client import log_calls, queue_calls, reader_calls, stage_calls
+from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
 from topics.client.reader_calls import WatchFrom
 from topics.client.request import Reply, error_of
 from topics.types import Hold
@@ -31,12 +31,19 @@ SAMPLES = (
     queue_calls.extend("t", "w", [], 1), queue_calls.leases("t"), log_calls.connections(),
     stage_calls.stage("t", [], producer="p", batch=0),
     stage_calls.commit("p", 0, query="q", stages=[]), stage_calls.drop_stages("p", 0),
+    kv_calls.create_bucket("b"), kv_calls.bucket("b"), kv_calls.buckets(),
+    kv_calls.delete_bucket("b"), kv_calls.put_key("b", "k", 1), kv_calls.get_key("b", "k"),
+    kv_calls.key_history("b", "k"), kv_calls.delete_key("b", "k"), kv_calls.keys("b"),
+    kv_calls.delete_prefix("b", "p"), kv_calls.compact("b"), kv_calls.open_snapshot("b"),
+    kv_calls.close_snapshot("b", "s"),
 )  # fmt: skip
 # Streams are for `follow` and workers, and a WebSocket is for browsers.
 STREAMS = {
     "/v0/ws", "/v0/watch/{wid}", "/v0/topics/{topic}/work", "/v0/topics/{topic}/stream",
 }  # fmt: skip
 ALIASES = re.compile(r"^/(healthz|readyz|metrics|v0/?|v0/docs)?$")
+# Calls that are not described once for both.
+OTHERS = ("all_", "close", "follow", "kv", "of", "producer", "send", "worker")
 CALLS = [
     name for name, value in vars(Client).items()
     if inspect.isfunction(value) and not name.startswith("_")
@@ -48,7 +55,7 @@ def test_both_clients_have_the_same_calls() -> None:
     ours = {name for name in vars(AsyncClient) if not name.startswith("_")} - {"open_stream"}
     assert ours == {name for name in vars(Client) if not name.startswith("_")}
     for name in CALLS:
-        if not name.startswith(("all_", "close", "follow", "of", "producer", "send", "worker")):
+        if not name.startswith(OTHERS):
             there = inspect.signature(getattr(AsyncClient, name))
             assert inspect.signature(getattr(Client, name)) == there
 

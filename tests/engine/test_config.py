@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from tests.support.engines import ENDINGS, PATH, Ending, World, values
+from topics.configs import config_changes
 from topics.engine.engine import Engine
 from topics.errors import DiskFull, Incompatible, InvalidRequest, NotEmpty, TopicNotFound
 from topics.testing import Fault, FaultFs
-from topics.types import ConfigPatch, TopicConfig, config_changes
+from topics.types import ConfigPatch, TopicConfig
 
 DEFAULTS: dict[str, Any] = {
     "type": "log", "ttl_ms": 0, "cap_records": 0, "cap_bytes": 0, "discard": "old",
@@ -33,7 +34,8 @@ OTHER: dict[str, Any] = {
 
 
 def asdict(config: TopicConfig) -> dict[str, Any]:
-    return msgspec.structs.asdict(config)
+    """As it is echoed."""
+    return dict(msgspec.to_builtins(config))
 
 
 @pytest.mark.parametrize("given", [None, {}])

@@ -1,10 +1,10 @@
 """The client of a server: everything `/v0` offers, blocking and for asyncio, with the same names.
 
 A call is described once, as a `Request` that knows its answer's type (`request`, `log_calls`,
-`reader_calls`, `stage_calls`, `queue_calls`), and `methods` makes it a method of both clients; what
-comes back is in `values`. `client` and `async_client` send descriptions through a `transport`, and
-`retries` says what may be repeated. `options` are the settings of both. Nothing here knows engine
-or server.
+`reader_calls`, `stage_calls`, `queue_calls`, `kv_calls`), and `methods` makes it a method of both
+clients; what comes back is in `values`. `kv` has buckets as objects. `client` and `async_client`
+send descriptions through a `transport`, and `retries` says what may be repeated. `options` are the
+settings of both. Nothing here knows engine or server.
 
 A follower's places are in `following`, fed by the events of `event_stream`; `follow` drives it with
 asyncio, `sync_follow` for callers that block. `worker` handles the jobs of a queue; `producer`

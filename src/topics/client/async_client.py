@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
-from topics.client import log_calls, queue_calls, reader_calls, stage_calls
+from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
 from topics.client.follow import AsyncFollower, Mode, Wanted
+from topics.client.kv import AsyncKv
 from topics.client.methods import awaited
 from topics.client.options import Options, options_of
 from topics.client.outbox import Bounds
@@ -87,6 +88,11 @@ class AsyncClient:
     commit = awaited(stage_calls.commit)
     drop_stages = awaited(stage_calls.drop_stages)
 
+    create_bucket = awaited(kv_calls.create_bucket)
+    bucket = awaited(kv_calls.bucket)
+    buckets = awaited(kv_calls.buckets)
+    delete_bucket = awaited(kv_calls.delete_bucket)
+
     claim = awaited(queue_calls.claim)
     ack = awaited(queue_calls.ack)
     nack = awaited(queue_calls.nack)
@@ -104,6 +110,10 @@ class AsyncClient:
     metrics = awaited(log_calls.metrics)
     metrics_text = awaited(log_calls.metrics_text)
     openapi = awaited(log_calls.openapi)
+
+    def kv(self, bucket: str) -> AsyncKv:
+        """A bucket of the key-value store, which its first put makes where it is missing."""
+        return AsyncKv(self, bucket)
 
     async def all_topics(self, *, prefix: str = "") -> AsyncIterator[TopicSummary]:
         """Every topic, page after page."""

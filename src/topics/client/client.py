@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from topics.client import log_calls, queue_calls, reader_calls, stage_calls
+from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
 from topics.client.methods import blocking
 from topics.client.options import Options, options_of
 from topics.client.request import Request, result_of
@@ -17,6 +17,7 @@ from topics.errors import TopicsError
 
 if TYPE_CHECKING:
     from topics.client.follow import Mode
+    from topics.client.kv import Kv
     from topics.client.producer import Producer
     from topics.client.sync_follow import Follower
     from topics.client.worker import Handler, Worker
@@ -89,6 +90,11 @@ class Client:
     commit = blocking(stage_calls.commit)
     drop_stages = blocking(stage_calls.drop_stages)
 
+    create_bucket = blocking(kv_calls.create_bucket)
+    bucket = blocking(kv_calls.bucket)
+    buckets = blocking(kv_calls.buckets)
+    delete_bucket = blocking(kv_calls.delete_bucket)
+
     claim = blocking(queue_calls.claim)
     ack = blocking(queue_calls.ack)
     nack = blocking(queue_calls.nack)
@@ -106,6 +112,12 @@ class Client:
     metrics = blocking(log_calls.metrics)
     metrics_text = blocking(log_calls.metrics_text)
     openapi = blocking(log_calls.openapi)
+
+    def kv(self, bucket: str) -> Kv:
+        """A bucket of the key-value store, which its first put makes where it is missing."""
+        from topics.client.kv import Kv
+
+        return Kv(self, bucket)
 
     def all_topics(self, *, prefix: str = "") -> Iterator[TopicSummary]:
         """Every topic, page after page."""

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from topics.configs import config_input, resolve_config
+from topics.engine.bucket_calls import BucketCalls
 from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import append, catalog, deletes, deleting, singles
 from topics.engine.ops.told import TICKETS, Teller
@@ -31,7 +33,7 @@ from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Request, check_bytes, decode_write, request_of
 from topics.engine.upkeep.erasing import Rewrite
-from topics.errors import InvalidRequest, TopicNotFound
+from topics.errors import Conflicting, InvalidRequest, TopicNotFound
 from topics.settings import MIB
 from topics.types import (
     U64_MAX,
@@ -44,9 +46,7 @@ from topics.types import (
     TopicState,
     check_name,
     clamp,
-    config_input,
     convert,
-    resolve_config,
 )
 
 LIMIT_DEFAULT = 256
@@ -54,13 +54,13 @@ BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 
 
-class Engine(QueueCalls, ReaderCalls, StageCalls, Serving):
+class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
     """One data directory, open: every call there is, for one thread.
 
-    The calls on topics, routers and records stand here; those of queues, durable readers, batches
-    and a server in mixins beside it, which know nothing of each other. What `submit_*` return ends
-    in exactly one way; other calls raise what went wrong, with nothing changed, or OutcomeUnknown.
-    After Poisoned only a new process can tell what is there.
+    The calls on topics, routers and records stand here; those of queues, durable readers, batches,
+    buckets and a server in mixins beside it, which know nothing of each other. What `submit_*`
+    return ends in exactly one way; other calls raise what went wrong, with nothing changed, or
+    OutcomeUnknown. After Poisoned only a new process can tell what is there.
     """
 
     # -- topics ------------------------------------------------------------------------------
@@ -238,7 +238,13 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, Serving):
         if before is None and predicate is None:
             raise InvalidRequest("a delete needs before_seq or match or both")
         ticket: Ticket[Deleted] = Ticket()
-        deleting.delete(self.core, self._topic(name), before, predicate, ticket)
+        topic = self._topic(name)
+        if topic.config.is_bucket:
+            raise Conflicting(
+                f'topic "{name}" is a bucket: delete its keys, and compaction removes its records',
+                topic=name,
+            )
+        deleting.delete(self.core, topic, before, predicate, ticket)
         return ticket
 
     # -- reading -----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ ABOUT = {
     "max_sse_connections": "Open streams and sockets; 0 for any number.",
     "max_sse_connections_per_key": "Those of one key; 0 for any number.",
     "max_watch_topics": "Topics in one watch.",
+    "kv_tombstones_warn": "Markers in a bucket from which on the log warns; 0: never.",
     "session_ttl_ms": "How long a watch session outlives its stream.",
     "buffer_grace_ms": "A stream full for longer is told its losses as `from_seq_too_old`.",
     "slow_consumer_timeout_ms": "After how long a stream that is not read is closed.",

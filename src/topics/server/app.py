@@ -81,8 +81,8 @@ class App:
                 key = call.key = call.head.caller
                 if key is None:
                     key = call.key = self._authorized(route, call)
-                    for index in prefixed:
-                        key.require_name(names[index])
+                    for index, before in prefixed:
+                        key.require_name(before + names[index])
                     # Whoever sends this head again has shown it.
                     call.head.caller = key
                 if inflight_max and key.inflight >= inflight_max:

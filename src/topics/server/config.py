@@ -51,6 +51,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_sse_connections: int = 10_000
     max_sse_connections_per_key: int = 1000
     max_watch_topics: int = 256
+    # From how many markers in a bucket on the log says so; 0 means never.
+    kv_tombstones_warn: int = 1_000_000
     # How long a session lives without a stream, and how long a stream may take nothing.
     session_ttl_ms: int = 300_000
     buffer_grace_ms: int = 5_000

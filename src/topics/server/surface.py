@@ -12,9 +12,11 @@ from topics.server.loop.services import Services
 from topics.server.queues.desks import Desks
 from topics.server.queues.lease_routes import QueueRoutes
 from topics.server.queues.work_routes import WorkRoutes
+from topics.server.routes.buckets import BucketRoutes
 from topics.server.routes.cursors import CursorRoutes
 from topics.server.routes.diff import ReadRoutes
 from topics.server.routes.index import IndexRoutes
+from topics.server.routes.keys import KeyRoutes
 from topics.server.routes.listing import Listing
 from topics.server.routes.looking import LookingRoutes
 from topics.server.routes.metrics import MetricsRoute
@@ -41,7 +43,8 @@ def routes_of(services: Services, desks: Desks) -> list[Route]:
     parts: list[Part] = [
         TopicRoutes(services), Listing(services), WriteRoute(services), ReadRoutes(services),
         RangeRoutes(services), RecordRoutes(services), CursorRoutes(services),
-        StageRoutes(services), RouterRoutes(services), QueueRoutes(services, desks),
+        StageRoutes(services), BucketRoutes(services), KeyRoutes(services),
+        RouterRoutes(services), QueueRoutes(services, desks),
         WorkRoutes(services, desks), WatchRoutes(services), StreamRoutes(services),
         WsRoutes(services),
         LookingRoutes(services), Probes(services), MetricsRoute(services), document,

@@ -2,8 +2,8 @@
 
 A run is its rendered records, each `{…},` with the comma, back to back, plus what a read needs to
 cut them without parsing: where each ends, when it was committed, its node, its tag, whether it has
-meta. A run of live records is one slice of `payload`; leaving out the last comma makes it the
-inside of a JSON array.
+meta, and what it is to a bucket. A run of live records is one slice of `payload`; leaving out the
+last comma makes it the inside of a JSON array.
 
 Encoded columns start with nothing: the caller keeps `count` and the flags that say which of them
 follow, in the order of the flag bits. All integers are little-endian.
@@ -26,6 +26,8 @@ from topics.types import Payload
 ENDS, NODES, TAGS, METAS, KEY, TIMES = 1, 2, 4, 8, 16, 32
 # The key is not one for idempotency: it says which jobs of a queue the records were.
 MOVED = 64
+# What records are to a bucket, as texts: see engine/state/kinds.
+KINDS = 128
 NONE_U16 = 0xFFFF
 # An idempotency key: of a whole write, or, in a frame of several, one for each record. All zeros
 # is none.
@@ -76,9 +78,12 @@ class Spans:
 
 
 class Columns(Spans):
-    """`nodes` and `tags` are None when no record of the run has one, as is `metas`."""
+    """`nodes`, `tags` and `kinds` are None when no record of the run has one, as is `metas`.
 
-    __slots__ = ("metas", "nodes", "payload", "tags")
+    A record with a kind has meta.
+    """
+
+    __slots__ = ("kinds", "metas", "nodes", "payload", "tags")
 
     def __init__(
         self,
@@ -89,6 +94,7 @@ class Columns(Spans):
         nodes: list[str | None] | None = None,
         tags: list[str | None] | None = None,
         metas: bytearray | None = None,
+        kinds: list[str | None] | None = None,
     ) -> None:
         # Not through Spans: one of these is made for each record that is written alone.
         self.payload = payload
@@ -98,6 +104,7 @@ class Columns(Spans):
         self.nodes = nodes
         self.tags = tags
         self.metas = metas
+        self.kinds = kinds
 
     def extend(self, other: Columns) -> None:
         """Appends a later run; needs a bytearray payload."""
@@ -121,6 +128,8 @@ class Columns(Spans):
         if self.metas is not None or other.metas is not None:
             self.metas = self.metas or bytearray(before)
             self.metas += other.metas or bytes(added)
+            if self.kinds is not None or other.kinds is not None:
+                self.kinds = _joined(self.kinds, before, other.kinds, added)
 
     def cut(self, first: int, stop: int) -> Columns:
         """A copy of the records [first, stop)."""
@@ -135,6 +144,7 @@ class Columns(Spans):
             None if self.nodes is None else self.nodes[first:stop],
             None if self.tags is None else self.tags[first:stop],
             None if self.metas is None else self.metas[first:stop],
+            None if self.kinds is None else self.kinds[first:stop],
         )  # fmt: skip
 
     def without(self, gone: bytes) -> Columns:
@@ -154,7 +164,7 @@ class Columns(Spans):
         return Columns(
             payload, array("I", np.cumsum(sizes).astype(np.uint32).tobytes()), times_at, times,
             _texts_without(self.nodes, gone), _texts_without(self.tags, gone),
-            bytearray(metas.tobytes()) if metas.any() else None,
+            bytearray(metas.tobytes()) if metas.any() else None, _texts_without(self.kinds, gone),
         )  # fmt: skip
 
     def _times_without(self, is_gone: npt.NDArray[np.bool_]) -> tuple[array[int], array[int]]:
@@ -216,6 +226,9 @@ def encode(columns: Columns, *, times: bool, key: bytes = b"") -> tuple[int, byt
         flags |= TIMES
         parts.append(struct.pack("<I", len(columns.times)))
         parts.append(columns.times_at.tobytes() + columns.times.tobytes())
+    if columns.kinds is not None:
+        flags |= KINDS
+        parts.append(_encode_texts(columns.kinds))
     return flags, b"".join(parts)
 
 
@@ -258,9 +271,12 @@ def _decode(flags: int, count: int, raw: bytes, payload: Payload, ts: int) -> tu
         at += 4 + 12 * runs
         if len(times) != runs or not runs or times_at[0] != 0:
             raise ValueError("times do not fit")
+    kinds = None
+    if flags & KINDS:
+        kinds, at = _decode_texts(raw, at, count)
     if at != len(raw):
         raise ValueError("bytes left over")
-    return Columns(payload, ends, times_at, times, nodes, tags, metas), key
+    return Columns(payload, ends, times_at, times, nodes, tags, metas, kinds), key
 
 
 def _encode_texts(texts: Sequence[str | None]) -> bytes:

@@ -73,6 +73,8 @@ class TopicRecord(msgspec.Struct, array_like=True):
     segments_from: int = 0
     # The last batches of its producers.
     producers: bytes = b""
+    # What a bucket's past lacks.
+    compacted: tuple[int, int] = (0, 0)
 
 
 class Snapshot(msgspec.Struct, array_like=True):

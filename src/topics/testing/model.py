@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from topics.types import TopicConfig, resolve_config
+from topics.configs import resolve_config
+from topics.types import TopicConfig
 
 INVOLUNTARY = {
     "evicted": "cap", "expired": "ttl", "crash": "crash", "corruption": "corruption",

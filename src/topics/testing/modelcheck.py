@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from topics.configs import resolve_config
 from topics.engine.engine import Engine
 from topics.testing.model import HOLES, Entry, Model, ModelTopic, Operation, entries_of
-from topics.types import TopicConfig, resolve_config
+from topics.types import TopicConfig
 
 Ending = Literal["clean", "kill", "crash"]
 PAGE_LIMIT = 7

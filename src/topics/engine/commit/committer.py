@@ -16,7 +16,7 @@ A ticket ends in exactly one way: done, failed (nothing happened) or unknown (Ou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from topics.engine.commit.frame import UNFINISHED, Frame, Op
@@ -318,6 +318,13 @@ class Committer:
     def frames_on_their_way(self) -> int:
         """Staged, or waiting for a sync."""
         return sum(len(lane.staged) + len(lane.waiting) for lane in self._lanes)
+
+    def on_their_way(self, topic: Topic) -> Iterator[Frame]:
+        """The frames of a topic that are not applied yet, in their order."""
+        yield from self._held.get(topic, ())
+        lane = self._lane_of(topic)
+        yield from (op for _, op in lane.waiting if op.topic is topic)
+        yield from (op for op in lane.staged if op.topic is topic)
 
     def has_staged(self, topic: Topic) -> bool:
         """Whether something is to be written in front of what this topic stages next."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from topics.engine.commit.core import Core
 from topics.engine.ops import repeats
-from topics.engine.ops.growth import check_room, publish
+from topics.engine.ops.growth import charge, check_room, publish
 from topics.engine.ops.told import Teller, ToldFrame, appended
 from topics.engine.state.batch import Batch
 from topics.engine.state.topic import Topic
@@ -44,7 +44,9 @@ def append(
     columns = batch.render(topic.next_seq, ts)
     payload = bytes(columns.payload)
     if core.settings.max_total_bytes or topic.config.discard == "reject":
-        check_room(core, topic, count, len(payload))
+        records, size = charge(topic, columns)
+        if records:
+            check_room(core, topic, records, size)
     # Whatever can fail comes before the first trace of the write: its key, its seqs.
     frame = AppendFrame(core, topic, columns, payload, digest, ts, created, owner, teller)
     if digest:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from topics.configs import patched, resolve_config
 from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Name
@@ -16,16 +17,7 @@ from topics.engine.state.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
 from topics.settings import U32_MAX
 from topics.storage import frames
-from topics.types import (
-    ConfigInput,
-    ConfigPatch,
-    QueueState,
-    TopicConfig,
-    TopicState,
-    check_name,
-    patched,
-    resolve_config,
-)
+from topics.types import ConfigInput, ConfigPatch, QueueState, TopicConfig, TopicState, check_name
 
 
 class CreateFrame(msgspec.Struct, array_like=True):
@@ -61,7 +53,10 @@ def put(core: Core, name: str, given: Given) -> Put:
     """Creates the topic, or replaces its config."""
     topic = core.by_name.get(check_name(name))
     if topic is not None:
-        return _replace(core, topic, resolve_config(given, topic=name, type_now=topic.config.type))
+        config = resolve_config(
+            given, topic=name, type_now=topic.config.type, before=topic.config_staged
+        )
+        return _replace(core, topic, config)
     ticket: Ticket[None] = Ticket()
     made = create(core, name, resolve_config(given, topic=name, type_now=None), ticket)
     return Put(*made, before=None)
@@ -70,8 +65,11 @@ def put(core: Core, name: str, given: Given) -> Put:
 def patch(core: Core, topic: Topic, given: ConfigPatch) -> Put:
     """Changes some fields of a config, whatever else is on its way to it."""
     core.preparing.finish_promotion(topic.id)
-    name, config = topic.name, patched(topic.config_staged, given)
-    return _replace(core, topic, resolve_config(config, topic=name, type_now=topic.config.type))
+    name, before = topic.name, topic.config_staged
+    config = resolve_config(
+        patched(before, given), topic=name, type_now=topic.config.type, before=before
+    )
+    return _replace(core, topic, config)
 
 
 def _replace(core: Core, topic: Topic, config: TopicConfig) -> Put:

@@ -74,6 +74,7 @@ def rendered(info: StageInfo, body: bytes, first: int, ts: int) -> Iterator[tupl
             Columns(
                 payload, array("I", np.cumsum(sizes, dtype=np.uint32).tobytes()),
                 array("I", (0,)), array("q", (ts,)), columns.nodes, columns.tags, columns.metas,
+                columns.kinds,
             ),
         )  # fmt: skip
         first += count
@@ -147,7 +148,7 @@ class CommitFrame(ToldFrame):
         tagged: list[Block] = []
         for first, columns in self._runs:
             topic.publish(first, columns, core.settings.block_bytes)
-            if columns.tags is None:
+            if columns.tags is None or topic.config.is_bucket:
                 continue
             if self._done.count <= TAGGED_AT_ONCE or topic.blocks[-1].first != first:
                 topic.add_tags(columns.tags, first)

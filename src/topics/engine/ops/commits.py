@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from topics.configs import resolve_config
 from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket, unwritten
 from topics.engine.ops import catalog, stages
@@ -25,7 +26,7 @@ from topics.engine.state.record import heads_bytes
 from topics.engine.state.stages import Stage
 from topics.engine.state.topic import Topic
 from topics.errors import Conflicting, OutcomeUnknown, Poisoned, StageExpired, TopicsError
-from topics.types import Committed, CommittedTopic, resolve_config
+from topics.types import Committed, CommittedTopic
 
 # Brings back a topic that recovery left for later.
 Settle = Callable[[Topic], None]

@@ -47,6 +47,9 @@ class DeleteFrame(msgspec.Struct, array_like=True):
     runs: bytes
     step_bytes: int = 0
     base: int = 0
+    # What a bucket's past lacks from then on.
+    whole_from: int = 0
+    gapped_seq: int = 0
 
     def unpacked(self) -> array[int]:
         if not self.step_bytes:
@@ -115,7 +118,7 @@ def extend_runs(runs: array[int], seqs: Sequence[int]) -> None:
 class DeleteOp(Frame):
     """A delete on its way."""
 
-    __slots__ = ("_core", "_match", "_removal")
+    __slots__ = ("_core", "_lacking", "_match", "_removal")
 
     def __init__(
         self,
@@ -131,6 +134,7 @@ class DeleteOp(Frame):
         self.first = topic.head
         self.payload = encode(frame)
         self._core = core
+        self._lacking = frame.whole_from, frame.gapped_seq
         self._match = match
         self._removal = Removal(core, topic, frame.before_seq, runs)
 
@@ -142,6 +146,8 @@ class DeleteOp(Frame):
 
     def apply(self) -> Deleted | object:
         core, topic = self._core, self.topic
+        # From its first piece on: some of what the past needs is gone then.
+        topic.note_compacted(*self._lacking)
         if not self._removal.step():
             return UNFINISHED
         if self._match is not None and topic.tags is not None:
@@ -155,6 +161,7 @@ class DeleteOp(Frame):
 
 def apply_delete(core: Core, topic: Topic, frame: DeleteFrame) -> int:
     """Removes the records for good, at once; returns how many were live. Idempotent."""
+    topic.note_compacted(frame.whole_from, frame.gapped_seq)
     removal = Removal(core, topic, frame.before_seq, frame.unpacked())
     while not removal.step():
         pass

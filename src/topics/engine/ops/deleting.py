@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 
 from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
@@ -25,6 +26,8 @@ from topics.types import Deleted
 
 # Pieces that are done where a delete is asked for: most have no more.
 AT_ONCE_PIECES = 4
+# Listed seqs that are looked at in one piece.
+LISTED_PIECE = 2048
 
 # The frame, and its runs as they are.
 Found = tuple[DeleteFrame, "array[int]"]
@@ -36,24 +39,49 @@ def delete(
     """Begins a delete of what exists now; the ticket ends in a Deleted. Raises StorageError."""
     core.expire(topic)
     bound = topic.head + 1 if before is None else min(before, topic.head + 1)
-    work = Deletion(core, topic, bound, predicate, ticket)
+    _begin(core, Deletion(core, topic, bound, predicate, ticket))
+
+
+def remove(core: Core, topic: Topic, listed: Listed, ticket: Ticket[Deleted]) -> None:
+    """Begins a delete of certain records, most of which exist; as `delete` otherwise."""
+    _begin(core, Deletion(core, topic, 0, listed, ticket))
+
+
+def _begin(core: Core, work: Deletion) -> None:
     for _ in range(AT_ONCE_PIECES):
         if work.step():
             return
     core.preparing.deletions.append(work)
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Seqs in order, and what a bucket's past lacks without them."""
+
+    seqs: list[int]
+    whole_from: int
+    gapped_seq: int
+
+
 class Deletion:
     """A delete that is being prepared."""
 
     def __init__(
-        self, core: Core, topic: Topic, bound: int, match: Match | None, ticket: Ticket[Deleted]
+        self,
+        core: Core,
+        topic: Topic,
+        bound: int,
+        what: Match | Listed | None,
+        ticket: Ticket[Deleted],
     ) -> None:
         self.ticket = ticket
         self._core = core
         self.topic = topic
-        self._match = match
-        self._steps = self._below(bound) if match is None else self._matching(match, bound)
+        self._match = None if isinstance(what, Listed) else what
+        if isinstance(what, Listed):
+            self._steps = self._listed(what)
+        else:
+            self._steps = self._below(bound) if what is None else self._matching(what, bound)
 
     def step(self) -> bool:
         """Does a piece; True when the delete is staged. Raises StorageError."""
@@ -94,11 +122,25 @@ class Deletion:
             # A tag may be found twice, while it is sorted in.
             extend_runs(runs, _live(topic, sorted(set(found.pop(stretch))), hits))
             yield
+        yield from self._read_cut(hits)
+        return (yield from packed(runs)), runs
+
+    def _listed(self, listed: Listed) -> Generator[None, None, Found]:
+        runs: array[int] = array("Q")
+        hits: dict[Block, int] = defaultdict(int)
+        for at in range(0, len(listed.seqs), LISTED_PIECE):
+            extend_runs(runs, _live(self.topic, listed.seqs[at : at + LISTED_PIECE], hits))
+            yield
+        yield from self._read_cut(hits)
+        frame = yield from packed(runs)
+        frame.whole_from, frame.gapped_seq = listed.whole_from, listed.gapped_seq
+        return frame, runs
+
+    def _read_cut(self, hits: dict[Block, int]) -> Iterator[None]:
         for block, count in hits.items():
             if count < block.count - block.dead_count and block.columns is None:
                 self._read(block)
                 yield
-        return (yield from packed(runs)), runs
 
     def _read(self, block: Block) -> None:
         """Sees that a block of which a part goes can be read: the bytes of that are counted."""

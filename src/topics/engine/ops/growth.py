@@ -7,17 +7,23 @@ counted as on its way until it is published; and what the log refuses leaves no 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from topics.engine.commit.core import Core
 from topics.engine.commit.frame import Frame
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import ceilings
+from topics.engine.state.kinds import is_marker
 from topics.engine.state.topic import Topic
 from topics.errors import RecordTooLarge, Throttled, TopicFull
+from topics.storage import columns as columns_codec
+from topics.storage import frames
 from topics.storage.columns import Columns
 
 UNBOUNDED = 1 << 62
+# A record on its way, as a bucket sees it: its seq, its tag, its kind.
+Brought = tuple[int, str | None, str | None]
 
 
 class Growth(Frame):
@@ -53,6 +59,14 @@ class Growth(Frame):
         elif topic.durability == "fsync":
             self.gated = True
 
+    def brings(self) -> Iterator[Brought]:
+        """The records that it will publish, in order."""
+        if self.kind == frames.APPEND:
+            columns, _ = columns_codec.decode(
+                self.flags, self.count, self.cols, self.payload, self.ts
+            )
+            yield from brought(self.first, columns)
+
     def hand_over(self) -> None:
         """Gives it to the log, or, in a topic that leaves nothing there, has it applied."""
         if self.topic.durability == "ephemeral":
@@ -68,6 +82,22 @@ class Growth(Frame):
     def undo(self) -> None:
         self.arrive()
         self.topic.unassign(self.first, self.last_ts_before)
+
+
+def brought(first: int, columns: Columns) -> Iterator[Brought]:
+    """The records of a run from seq `first` on."""
+    none = [None] * len(columns)
+    seqs = range(first, first + len(columns))
+    return zip(seqs, columns.tags or none, columns.kinds or none, strict=True)
+
+
+def charge(topic: Topic, columns: Columns) -> tuple[int, int]:
+    """The records and bytes of a run that need room: in a bucket, markers do not."""
+    kinds = columns.kinds
+    if kinds is None or not topic.config.is_bucket:
+        return len(columns), len(columns.payload)
+    puts = [place for place, kind in enumerate(kinds) if not is_marker(kind)]
+    return len(puts), sum(columns.span(place, place + 1) for place in puts)
 
 
 def check_room(core: Core, topic: Topic, count: int, size: int, *, counted: int = 0) -> None:
@@ -121,7 +151,7 @@ def room(core: Core, topic: Topic) -> tuple[int, int]:
 def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:
     """Makes records readable, then lets the caps evict."""
     topic.publish(first, columns, core.settings.block_bytes)
-    if columns.tags is not None:
+    if columns.tags is not None and not topic.config.is_bucket:
         topic.add_tags(columns.tags, first)
         core.unfolded.add(topic.id)
     published(core, topic, len(columns.ends), len(columns.payload))

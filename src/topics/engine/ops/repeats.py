@@ -41,6 +41,11 @@ def is_repeated(
     return True
 
 
+def is_known(topic: Topic, digest: bytes, now_ms: int) -> bool:
+    """Whether a write with this key is there, or on its way."""
+    return topic.keys is not None and _find(topic, topic.keys, digest, now_ms) is not None
+
+
 def _find(topic: Topic, keys: Keys, digest: bytes, now_ms: int) -> tuple[int, int, int] | None:
     # By the topic's own time, which does not go back: a clock that was ahead for a while neither
     # forgets a key that nothing was written after, nor brings one back.

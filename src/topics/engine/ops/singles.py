@@ -9,6 +9,7 @@ the topic may be staged in between, or the log would have another order than the
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -16,9 +17,10 @@ from msgspec import Raw
 
 from topics.engine.commit.core import Core
 from topics.engine.ops import ceilings, repeats
-from topics.engine.ops.growth import check_room, publish, published
+from topics.engine.ops.growth import Brought, check_room, publish, published
 from topics.engine.ops.told import Teller, ToldFrame
 from topics.engine.state.batch import check_record_bytes, check_text_bytes, encode_meta
+from topics.engine.state.kinds import is_marker, kind_of
 from topics.engine.state.record import RECORD, meta_part, node_part
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Request
@@ -28,6 +30,7 @@ from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.storage.columns import KEY_BYTES, Columns, single_time
 
+Texts = list[str | None] | None
 # Records that one frame takes: as many as a batch may have.
 SHARED_MAX = 1000
 
@@ -35,7 +38,7 @@ SHARED_MAX = 1000
 class More:
     """What a record has besides its data."""
 
-    __slots__ = ("digest", "meta", "node", "tag")
+    __slots__ = ("digest", "kind", "meta", "node", "tag")
 
     def __init__(self, request: Request, settings: Settings) -> None:
         record = request.records[0]
@@ -46,8 +49,10 @@ class More:
         if self.node is not None:
             check_text_bytes("node", self.node, settings.max_node_bytes)
         self.meta = b""
+        self.kind: str | None = None
         if record.meta is not None:
             self.meta = encode_meta(record.meta, 0, settings)
+            self.kind = kind_of(record.meta, record.data)
         # The digest of its idempotency key.
         self.digest = b""
 
@@ -114,7 +119,7 @@ def _append(
     wire = RECORD % (seq, ts, *parts)
     size = len(wire)
     is_bounded = bool(settings.max_total_bytes) or config.discard == "reject"
-    if is_bounded:
+    if is_bounded and not (config.is_bucket and more is not None and is_marker(more.kind)):
         check_room(core, topic, 1, size)
     frame = topic.joining
     is_new = (
@@ -200,32 +205,38 @@ class SinglesFrame(ToldFrame):
         self.payload = b"".join(self.records)
         if self.count == 1 and not self.more:
             return
-        nodes, tags, metas, self.keys = self._columns_of_more()
+        nodes, tags, metas, kinds, self.keys = self._columns_of_more()
         ends = array("I", accumulate(map(len, self.records)))
         times_at, times = array("I", (0,)), array("q", (self.ts,))
-        self.columns = Columns(self.payload, ends, times_at, times, nodes, tags, metas)
+        self.columns = Columns(self.payload, ends, times_at, times, nodes, tags, metas, kinds)
 
-    def _columns_of_more(
-        self,
-    ) -> tuple[list[str | None] | None, list[str | None] | None, bytearray | None, bytes]:
+    def _columns_of_more(self) -> tuple[Texts, Texts, bytearray | None, Texts, bytes]:
         if not self.more:
-            return None, None, None, b""
+            return None, None, None, None, b""
         count = self.count
         nodes: list[str | None] = [None] * count
         tags: list[str | None] = [None] * count
+        kinds: list[str | None] = [None] * count
         metas, keys = bytearray(count), bytearray(KEY_BYTES * count)
         for place, more in self.more.items():
             nodes[place], tags[place] = more.node, more.tag
             if more.meta:
-                metas[place] = 1
+                metas[place], kinds[place] = 1, more.kind
             if more.digest:
                 keys[KEY_BYTES * place : KEY_BYTES * (place + 1)] = more.digest
         return (
             None if nodes.count(None) == count else nodes,
             None if tags.count(None) == count else tags,
             metas if any(metas) else None,
+            kinds if any(kinds) else None,
             bytes(keys) if any(keys) else b"",
         )
+
+    def brings(self) -> Iterator[Brought]:
+        for place in range(len(self.records)):
+            more = self.more.get(place)
+            kind, tag = (None, None) if more is None else (more.kind, more.tag)
+            yield self.first + place, tag, kind
 
     def apply(self) -> None:
         self.arrive()

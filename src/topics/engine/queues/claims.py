@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count, groupby
 
+from topics.configs import LEASE_MS_MAX, LEASE_MS_MIN
 from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import lease_frames
@@ -22,7 +23,7 @@ from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest
 from topics.settings import Settings
 from topics.storage.columns import Columns
-from topics.types import LEASE_MS_MAX, LEASE_MS_MIN, Payload, clamp
+from topics.types import Payload, clamp
 
 # Node, jobs, milliseconds.
 Asked = tuple[str, int, int]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from topics.configs import resolve_config
 from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import catalog
@@ -29,7 +30,6 @@ from topics.errors import RecordTooLarge, Throttled, TopicFull
 from topics.storage import columns as columns_codec
 from topics.storage import frames
 from topics.storage.columns import Columns
-from topics.types import TopicConfig
 
 # A destination that takes nothing is tried again after this long.
 RETRY_MS = 1000
@@ -76,7 +76,10 @@ def move(core: Core, source: Topic, seqs: list[int]) -> None:
     # What was on its way may have taken some of them along.
     jobs = _within_reach(core, source, [seq for seq in seqs if seq in queue.free])
     try:
-        dest = dest or catalog.create(core, name, TopicConfig(), None)[0]
+        dest = (
+            dest
+            or catalog.create(core, name, resolve_config(None, topic=name, type_now=None), None)[0]
+        )
     except Throttled:
         _put_back(core, queue, list(jobs))
         return

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from topics.configs import LEASE_MS_MAX
 from topics.engine.commit.core import Core
 from topics.engine.commit.frame import Frame
 from topics.engine.commit.ticket import Owner, T, Ticket
@@ -23,7 +24,7 @@ from topics.engine.state.topic import Topic
 from topics.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.settings import Settings
 from topics.storage import frames
-from topics.types import LEASE_MS_MAX, U64_MAX, clamp
+from topics.types import U64_MAX, clamp
 
 # Calls that one frame of acknowledgements is shared by.
 SHARED_MAX = 1000

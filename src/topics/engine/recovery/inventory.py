@@ -280,6 +280,7 @@ def enter_topic(
     topic.last_ts, topic.last_write_ts = record.last_ts, record.last_write_ts
     topic.bytes_total = record.bytes_total
     topic.cut_totals = (record.bytes_total, record.bytes_total)
+    topic.note_compacted(*record.compacted)
     topic.ceiling.replay(record.ceiling_seq)
     topic.lost = tuple(tuple(pair) for pair in record.lost)  # type: ignore[misc]
     topic.holes = [tuple(hole) for hole in record.holes] or None  # type: ignore[misc]
@@ -337,7 +338,7 @@ def _block(core: Core, topic: Topic, held: Segment, row: Row, dead: bytes) -> Bl
     held.attach(block)
     topic.live_count += count
     topic.live_bytes += block.live_bytes
-    if row.flags & columns_codec.TAGS:
+    if row.flags & columns_codec.TAGS and not topic.config.is_bucket:
         if topic.untagged is None:
             topic.untagged = []
         topic.untagged.append(block)

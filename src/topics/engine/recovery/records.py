@@ -82,7 +82,7 @@ class Records(ABC):
         load = self.core.segments.spans
         self.core.unsealed.add(len(columns.ends), len(columns.payload))
         topic.publish(first, columns, self.core.settings.block_bytes)
-        if columns.tags is not None:
+        if columns.tags is not None and not topic.config.is_bucket:
             topic.add_tags(columns.tags, first)
         config = topic.config
         if (config.cap_records or config.cap_bytes) and config.durability != "ephemeral":

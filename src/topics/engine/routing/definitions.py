@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from topics.configs import resolve_config
 from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Name
@@ -18,7 +19,7 @@ from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
 from topics.errors import DiskFull, InvalidRequest, Throttled, TopicNotFound
 from topics.storage import frames
-from topics.types import U64, U64_MAX, TopicConfig, check_name, convert
+from topics.types import U64, U64_MAX, TopicConfig, bucket_of, check_name, convert
 
 
 class RouterInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,8 +141,13 @@ def _options(asked: RouterInput) -> RouterOptions:
         preserve_tag=asked.preserve_tag,
         filter=None if asked.filter is None else parse_match(asked.filter),
         allow_cycle=asked.allow_cycle,
-        guarantee=asked.guarantee,
+        # A bucket's change that came twice could undo one in between.
+        guarantee="exactly_once" if _is_replica(asked) else asked.guarantee,
     )
+
+
+def _is_replica(asked: RouterInput) -> bool:
+    return bucket_of(asked.source) is not None and bucket_of(asked.dest) is not None
 
 
 def _check_topics(core: Core, options: RouterOptions) -> None:
@@ -153,7 +159,11 @@ def _check_topics(core: Core, options: RouterOptions) -> None:
 
 def _topic(core: Core, name: str) -> Topic:
     topic = core.by_name.get(name)
-    return topic if topic is not None else catalog.create(core, name, TopicConfig(), None)[0]
+    return topic if topic is not None else catalog.create(core, name, _default(name), None)[0]
+
+
+def _default(name: str) -> TopicConfig:
+    return resolve_config(None, topic=name, type_now=None)
 
 
 def _lasting(core: Core, source: Topic) -> Topic:

@@ -16,8 +16,10 @@ memory only. In all of these cases the MAP frame just moves the cursor.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from topics.engine.commit.core import Core
-from topics.engine.ops.growth import Growth, check_room, publish, published
+from topics.engine.ops.growth import Brought, Growth, brought, check_room, publish, published
 from topics.engine.routing.planning import BYTES_MAX, Piece, Plan, hole_runs, plan
 from topics.engine.state import router_frames
 from topics.engine.state.router_frames import MapFrame, Place, Run
@@ -132,7 +134,8 @@ def _forward_one(core: Core, source: Source, router: Router, turn: Turn) -> bool
     ts = max(core.clock.wall_ms(), dest.last_ts)
     try:
         found = plan(core, router, upto, ts)
-        check_room(core, dest, found.copied, found.size)
+        if found.charged:
+            check_room(core, dest, found.charged, found.charged_bytes)
     except (Throttled, TopicFull, RecordTooLarge) as error:
         # A record that can never fit holds the router back like any other: passing over it would
         # be a silent loss. It goes on when the cap or the record changes.
@@ -253,6 +256,13 @@ class MapOp(Growth):
         else:
             self.first, self.last_ts_before = self.topic.next_seq, self.topic.last_ts
         self.core.committer.stage(self)
+
+    def brings(self) -> Iterator[Brought]:
+        first = self.first
+        for count, columns in self._plan.pieces if self._plan is not None else ():
+            if columns is not None:
+                yield from brought(first, columns)
+            first += count
 
     def apply(self) -> None:
         self._router.place = self._place

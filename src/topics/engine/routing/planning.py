@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from topics.engine.commit.core import Core
-from topics.engine.ops.growth import UNBOUNDED, room
+from topics.engine.ops.growth import UNBOUNDED, charge, room
 from topics.engine.state.block import Block
 from topics.engine.state.copies import RouterStamp, copies
 from topics.engine.state.explaining import states
+from topics.engine.state.kinds import RANGE, is_marker
 from topics.engine.state.record import router_mark
 from topics.engine.state.router_frames import Run
 from topics.engine.state.routers import Router
@@ -37,6 +39,9 @@ class Plan:
     count: int = 0
     copied: int = 0
     size: int = 0
+    # What of that needs room.
+    charged: int = 0
+    charged_bytes: int = 0
     # Whether some of it is copied from the cold store.
     is_cold: bool = False
     # The bytes of the first copy for which there was no room.
@@ -132,14 +137,15 @@ def _add(
         return 0
     first = router.dest.next_seq + found.count
     made = copies(columns, indexes, block.first, router.copying, first, ts)
-    fits = min(len(indexes), max(records - found.copied, 0))
-    while fits and found.size + made.ends[fits - 1] > size:
-        fits -= 1
+    fits = _fitting(found, router.dest, made, records, size)
     if not fits:
         found.refused_bytes = made.ends[0]
         return 0
     if fits < len(indexes):
         made = made.cut(0, fits)
+    charged, charged_bytes = charge(router.dest, made)
+    found.charged += charged
+    found.charged_bytes += charged_bytes
     found.runs.extend((LIVE, a, b) for a, b in _runs(indexes[:fits], block.first))
     found.is_cold = found.is_cold or (block.segment is not None and block.segment.is_cold)
     found.pieces.append((fits, made))
@@ -147,6 +153,20 @@ def _add(
     found.copied += fits
     found.size += len(made.payload)
     return fits
+
+
+def _fitting(found: Plan, dest: Topic, made: Columns, records: int, size: int) -> int:
+    """How many copies there is room for, up to the first that finds none."""
+    records, size = max(records - found.charged, 0), size - found.charged_bytes
+    if made.kinds is None or not dest.config.is_bucket:
+        return min(bisect_right(made.ends, size), records)
+    for place, kind in enumerate(made.kinds):
+        if not is_marker(kind):
+            records -= 1
+            size -= made.span(place, place + 1)
+            if records < 0 or size < 0:
+                return place
+    return len(made)
 
 
 def _live(
@@ -177,8 +197,14 @@ def _matches(router: Router, columns: Columns, index: int) -> bool:
     match = router.options.filter
     if match is None:
         return True
-    tag = columns.tags[index] if columns.tags is not None else None
     text, is_prefix = match
+    if columns.kinds is not None and router.dest.config.is_bucket:
+        kind = columns.kinds[index]
+        if kind is not None and kind.startswith(RANGE):
+            # It has no tag: it is for everybody who may have something that it hides.
+            prefix = kind[len(RANGE) :]
+            return text.startswith(prefix) or (is_prefix and prefix.startswith(text))
+    tag = columns.tags[index] if columns.tags is not None else None
     return tag is not None and (tag.startswith(text) if is_prefix else tag == text)
 
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from topics.engine.state.kinds import kind_of
 from topics.engine.state.record import (
     PLAIN_REST_BYTES,
     RECORD,
@@ -39,7 +40,7 @@ def is_full(
 class Batch:
     """A checked write that only waits for its first seq and its time."""
 
-    __slots__ = ("data", "metas", "nodes", "record_bytes_max", "tags")
+    __slots__ = ("data", "kinds", "metas", "nodes", "record_bytes_max", "tags")
 
     def __init__(
         self,
@@ -55,11 +56,15 @@ class Batch:
         self.tags: list[str | None] | None = None
         self.nodes: list[str | None] | None = None
         self.metas: list[bytes] | None = None
+        self.kinds: list[str | None] | None = None
         if is_full(records):
             self.tags = _texts("tag", [r.tag for r in records], settings.max_tag_bytes)
             own = [node if r.node is None else r.node for r in records]
             self.nodes = _texts("node", own, settings.max_node_bytes)
             self.metas = _metas([r.meta for r in records], settings)
+            if self.metas is not None:
+                kinds = [None if r.meta is None else kind_of(r.meta, r.data) for r in records]
+                self.kinds = kinds if any(kinds) else None
         elif node is not None:
             self.nodes = _texts("node", [node] * len(records), settings.max_node_bytes)
 
@@ -100,8 +105,9 @@ class Batch:
     def _columns(self, payload: bytes, ends: array[int], ts: int) -> Columns:
         metas = None if self.metas is None else bytearray(map(bool, self.metas))
         return Columns(
-            payload, ends, array("I", [0]), array("q", [ts]), self.nodes, self.tags, metas
-        )
+            payload, ends, array("I", [0]), array("q", [ts]), self.nodes, self.tags, metas,
+            self.kinds,
+        )  # fmt: skip
 
     def _parts(self) -> tuple[dict[str | None, bytes], list[str | None], list[bytes]]:
         """The nodes as they are written, and node and meta of each record."""

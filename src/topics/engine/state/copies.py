@@ -86,6 +86,7 @@ def copies(
         _picked(nodes, indexes),
         _picked(tags, indexes),
         metas if metas is not None and any(metas) else None,
+        _picked(columns.kinds, indexes),
     )
 
 

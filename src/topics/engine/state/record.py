@@ -143,6 +143,12 @@ def cut(raw: bytes, *, has_meta: bool, with_meta: bool, with_data: bool, tag: st
     return raw if tag is None else b"{" + tagged(raw[1:], tag)
 
 
+def data_of(raw: bytes, *, has_meta: bool) -> bytes:
+    """The data of a record, as it was written."""
+    end = raw.rindex(META) if has_meta else -len(_END)
+    return raw[raw.index(_DATA) + len(_DATA) : end]
+
+
 # -- copying -------------------------------------------------------------------------------------
 
 

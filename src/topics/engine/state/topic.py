@@ -40,37 +40,30 @@ class Topic:
     """Owns all of that and changes itself; it decides nothing about time, caps or the log."""
 
     __slots__ = (
-        "account", "blocks", "bytes_total", "ceiling", "config", "config_staged", "config_version",
-        "counted_bytes", "cursors", "cut_totals", "dropped", "durability", "epoch", "floor",
-        "gated", "head", "holds", "holes", "id", "joining", "keys", "last_read_ts", "last_ts",
-        "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_seq", "pending_bytes",
-        "queue", "refusal", "segments_from", "tags", "unsealed_bytes", "unsealed_records",
-        "untagged", "version_staged",
+        "account", "blocks", "bytes_total", "ceiling", "compacted", "config", "config_staged",
+        "config_version", "counted_bytes", "cursors", "cut_totals", "dropped", "durability",
+        "epoch", "floor", "gated", "head", "holds", "holes", "id", "joining", "keys",
+        "last_read_ts", "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name",
+        "next_seq", "pending_bytes", "queue", "refusal", "segments_from", "tags", "taken_back",
+        "unsealed_bytes", "unsealed_records", "untagged", "version_staged",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> None:
-        self.id = topic_id
-        self.name = name
-        self.epoch = epoch
+        self.id, self.name, self.epoch = topic_id, name, epoch
         self.config = config
         # The config that was submitted last, and the class that operations belong to since then.
-        self.config_staged = config
-        self.durability = config.durability
-        self.config_version = 1
-        self.version_staged = 1
-        self.next_seq = SEQ_BASE
+        self.config_staged, self.durability = config, config.durability
+        self.config_version = self.version_staged = 1
+        self.next_seq = self.floor = SEQ_BASE
         self.head = SEQ_BASE - 1
-        self.floor = SEQ_BASE
         self.blocks: list[Block] = []
         self.holes: list[Hole] | None = None
         self.account: Account | None = None
         # Highest seq lost for each involuntary state, as (state, seq) pairs.
         self.lost: tuple[tuple[int, int], ...] = ()
-        self.live_count = 0
-        self.live_bytes = 0
+        self.live_count = self.live_bytes = self.last_ts = 0
         # Bytes ever written; and by then, when the last two checkpoints took the topic's state.
         self.bytes_total, self.cut_totals = 0, (0, 0)
-        self.last_ts = 0
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         # What was promised on disk: no seq above the ceiling was ever acknowledged.
@@ -88,13 +81,14 @@ class Topic:
         self.tags: TagIndex | None = None
         self.unsealed_bytes = self.unsealed_records = 0
         # Bytes assigned but not published yet, and the part of live_bytes in the instance's total.
-        self.pending_bytes = 0
-        self.counted_bytes = 0
+        self.pending_bytes = self.counted_bytes = 0
         # Blocks whose tags are not in the index yet.
         self.untagged: list[Block] | None = None
         # Rows of older segments are of records that were logged, and sealed, again since.
         self.segments_from = 0
         self.dropped = False
+        # What a bucket's past lacks, and how often seqs were given back.
+        self.compacted, self.taken_back = (0, 0), 0
         # Why the log did not take its creation: then it may have no frame of it at all.
         self.refusal: TopicsError | None = None
 
@@ -277,6 +271,10 @@ class Topic:
 
     # -- growth ------------------------------------------------------------------------------
 
+    def note_compacted(self, whole_from: int, gapped_seq: int) -> None:
+        """What a bucket's past lacks since something was removed; see topics.kv.past."""
+        self.compacted = max(self.compacted[0], whole_from), max(self.compacted[1], gapped_seq)
+
     def assign(self, count: int, size: int, ts: int) -> None:
         """Gives the next seqs to something that is now on its way."""
         self.next_seq += count
@@ -290,6 +288,7 @@ class Topic:
     def unassign(self, first: int, last_ts: int) -> None:
         """Takes seqs back, from the last one to `first`."""
         self.next_seq, self.last_ts = first, last_ts
+        self.taken_back += 1
 
     def pass_time(self, ts: int) -> None:
         """Times of later records are not before this one."""

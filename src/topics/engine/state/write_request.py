@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from topics.configs import check_config
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge
 from topics.integers import is_float_refused, respelt
 from topics.loose import Ignoring, Loose
 from topics.settings import Settings
 from topics.surrogates import decode_around, has_surrogates, masked
-from topics.types import ConfigInput, check_config, convert
+from topics.types import ConfigInput, convert
 
 LF, CR = b"\n\r"
 # From here on a body is looked at as one of plain records first.
@@ -209,10 +210,7 @@ def request_of(records: Sequence[Mapping[str, Any]], **fields: Any) -> WriteRequ
                 f"records[{index}] needs data, and may have tag, node and meta"
                 + (f"; not {', '.join(sorted(map(str, unknown)))}" if unknown else "")
             )
-        try:
-            data = _data_of(record["data"])
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise InvalidRequest(f"records[{index}].data is not JSON: {error}") from None
+        data = json_of(record["data"], f"records[{index}].data")
         inputs.append(RecordInput(data, *(record.get(key) for key in ("tag", "node", "meta"))))
         convert(inputs[-1].tag, str | None, f"records[{index}].tag")
         convert(inputs[-1].node, str | None, f"records[{index}].node")
@@ -235,8 +233,15 @@ def check_bytes(request: WriteRequest, bytes_max: int) -> None:
         )
 
 
-def _data_of(value: Any) -> msgspec.Raw:
-    """A Python value as JSON; raw JSON is checked and kept as it is."""
+def json_of(value: Any, what: str = "value") -> msgspec.Raw:
+    """A Python value as JSON; raw JSON is checked and kept as it is. Raises InvalidRequest."""
+    try:
+        return _json_of(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidRequest(f"{what} is not JSON: {error}") from None
+
+
+def _json_of(value: Any) -> msgspec.Raw:
     if isinstance(value, msgspec.Raw):
         text = bytes(value)
         text.decode()

@@ -153,7 +153,7 @@ def capture(topic: Topic) -> TopicRecord:
         [] if is_resident else ghosts,
         topic.account.dump() if topic.account is not None else None, [],
         cursors, version, dead_lettered=topic.queue.dead_lettered if topic.queue else 0,
-        segments_from=topic.segments_from,
+        segments_from=topic.segments_from, compacted=topic.compacted,
     )  # fmt: skip
 
 

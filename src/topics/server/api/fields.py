@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from topics.engine.state.routers import ROUTER_NAME_SCHEMA
-from topics.types import I64_MAX, NAME_SCHEMA, U64_MAX
+from topics.types import BUCKET_CHARS_MAX, I64_MAX, NAME_SCHEMA, U64_MAX
 
 
 def shown(**schema: Any) -> msgspec.Meta:
@@ -85,9 +85,12 @@ RULES: dict[str, dict[str, Any]] = {
 # The id of a watch session: what was never handed out is not found, whatever it looks like.
 WID_SCHEMA = {"type": "string", "minLength": 1}
 U64_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
+BUCKET_SCHEMA = {**NAME_SCHEMA, "maxLength": BUCKET_CHARS_MAX}
+KEY_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 256, "format": "key"}
 # What a name in a path stands for.
 PATH_SCHEMAS = {
     "topic": NAME_SCHEMA, "cursor": NAME_SCHEMA, "router": ROUTER_NAME_SCHEMA, "wid": WID_SCHEMA,
+    "bucket": BUCKET_SCHEMA, "key": KEY_SCHEMA, "snapshot": {"type": "string", "minLength": 1},
 }  # fmt: skip
 LIST_CURSOR_SCHEMA = {"type": "string", "format": "list-cursor"}
 EVENT_ID_SCHEMA = {"type": "string", "format": "event-id"}

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topics.server.http.message import Answer
+from topics.types import BUCKET_TOPIC
 
 # A handler takes the call and, in order, the values of its pattern's names.
 CallHandler = Callable[..., Answer]
 # Path names that are names of topics or routers, and so subject to a key's prefixes.
-PREFIXED = frozenset({"topic", "router"})
+# A bucket's topic has a name of its own.
+PREFIXED = {"topic": "", "router": "", "bucket": BUCKET_TOPIC}
 
 # What every route may answer is in COMMON. This may come of a call that needs stored records.
 STORED = ("corrupt_data", "unreadable", "store_unreachable")
@@ -61,6 +63,8 @@ class Route:
     # What the events of a stream are called.
     events: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    # Whether the document has it.
+    is_shown: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -68,9 +72,10 @@ class Route:
         return [part[1:] for part in self.path.split("/") if part.startswith(":")]
 
     @property
-    def prefixed(self) -> tuple[int, ...]:
-        """Which of the path's names a key's prefixes are checked against."""
-        return tuple(index for index, name in enumerate(self.names) if name in PREFIXED)
+    def prefixed(self) -> tuple[tuple[int, str], ...]:
+        """Which of the path's names a key's prefixes are checked against, and what goes before."""
+        names = enumerate(self.names)
+        return tuple((index, PREFIXED[name]) for index, name in names if name in PREFIXED)
 
     @property
     def codes(self) -> list[str]:

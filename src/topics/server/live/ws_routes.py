@@ -203,6 +203,8 @@ class Connection:
         services, key = self._services, self._key
         request = decode_write(write_body(body), services.settings, self)
         services.writes.check_config(key, name, request)
+        if key is not None:
+            services.writes.check_markers(key, name, request.records)
         if self._pending >= PENDING_MAX:
             raise Throttled(
                 f"{PENDING_MAX} publishes of this connection wait for their ack",

@@ -47,6 +47,8 @@ class Driver:
         self._is_busy = False
         # When something was last said in the log that may happen many times a second.
         self._noted_s: dict[str, float] = {}
+        # Other sliced work beside the loop: given a budget, whether there is more at once.
+        self.chores: list[Callable[[float], bool]] = []
         self._cold = ThreadPoolExecutor(COLD_THREADS, "topics-cold")
 
     def start(
@@ -213,12 +215,21 @@ class Driver:
             # What waited for the sync.
             self._forward_soon()
 
+    def work_soon(self) -> None:
+        """Somebody waits for what is done beside the loop."""
+        if self._timer is not None and self.is_ready:
+            self._timer.cancel()
+            self._timer = self.loop.call_soon(self._maintain)
+
     def _maintain(self) -> None:
         if not self.is_ready:
             return
         more = False
+        budget_s = SHARED_SLICE_S if self._is_busy else SLICE_S
         try:
-            more = self.engine.maintain(SHARED_SLICE_S if self._is_busy else SLICE_S)
+            more = self.engine.maintain(budget_s)
+            for chore in self.chores:
+                more = chore(budget_s) or more
         except Poisoned as error:
             self.fail(error)
         except Closed:

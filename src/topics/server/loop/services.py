@@ -27,6 +27,7 @@ from topics.server.http.connections import HttpServer
 from topics.server.http.errors import response_to
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.http.turns import TurnEnd
+from topics.server.loop.buckets import BucketDesk
 from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
 from topics.server.loop.longpoll import Waiters
@@ -63,6 +64,9 @@ class Services:
         # Called when there is an engine, and before it is closed.
         self.on_opened: list[Callable[[Engine], None]] = []
         self.on_closing: list[Callable[[], None]] = []
+        self.buckets = BucketDesk(
+            self.go_on, self.fetch, tombstones_warn=config.options.kv_tombstones_warn
+        )
         # Told of a topic that records were deleted from.
         self.on_deleted: list[Callable[[str], None]] = []
         # How many watch sessions there are: whoever keeps them says so.
@@ -98,6 +102,8 @@ class Services:
         self.delivery.opened(engine)
         for told in self.on_opened:
             told(engine)
+        self.buckets.open(engine)
+        self.driver.chores.append(self.buckets.work)
         self._handle_early()
         LOG.info("ready", extra={"topics": engine.topic_count, "ms": self.uptime_ms})
 

@@ -6,14 +6,16 @@ scrape does not hold up requests; the block for each topic is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, get_args
 
 import msgspec
 
 from topics.engine.gauges import Gauges, Sums, TopicGauges
+from topics.kv.bucket import Bucket
 from topics.server.api.auth import READ, Key
 from topics.server.api.call import Call
 from topics.server.api.gauges import (
@@ -31,7 +33,7 @@ from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes.listing import visible_prefixes
 from topics.storage.wal import SYNC_EDGES_US, WalStats
-from topics.types import Durability
+from topics.types import Durability, bucket_of
 
 TOPICS_MAX = 1000
 CURSORS_MAX = 1000
@@ -150,6 +152,7 @@ class MetricsRoute:
         if shown:
             every = services.engine.cursor_lags(t.name for t in shown)
             lags = list(islice(every, CURSORS_MAX + 1))
+        yield from self._buckets(key)
         yield Pairs(
             "topics_cursor_lag", "gauge", "Seqs between a cursor and the head.",
             ("topic", "cursor"), lags[:CURSORS_MAX],
@@ -158,6 +161,30 @@ class MetricsRoute:
             "topics_cursor_metrics_truncated", "gauge",
             "Whether there are more cursors than are shown one by one.", len(lags) > CURSORS_MAX,
         )  # fmt: skip
+
+    def _buckets(self, key: Key | None) -> Iterator[Metric]:
+        """Keys and markers of the buckets that the key may see and that are filled."""
+        shown: list[tuple[str, Bucket]] = []
+        desk, now_ms = self._services.buckets, self._services.clock.wall_ms()
+        if self._services.driver.is_ready:
+            every = ((bucket_of(each.topic.name), each) for each in desk.buckets if each.is_ready)
+            seen = (
+                (name, bucket)
+                for name, bucket in every
+                if name is not None and (key is None or key.may_name(bucket.topic.name))
+            )
+            shown = sorted(islice(seen, TOPICS_MAX), key=itemgetter(0))
+        rows: list[tuple[str, str, Callable[[Bucket], float]]] = [
+            ("size", "Live keys per bucket.", lambda b: len(b.index.keys)),
+            ("pending_tombstones", "Markers not removed.", lambda b: len(b.index.markers)),
+            ("oldest_tombstone_age_ms", "Age of the oldest of them.",
+             lambda b: max(now_ms - (b.index.oldest_marker_ts() or now_ms), 0)),
+            ("tombstones_over", "Whether there are more than TOPICS_KV_TOMBSTONES_WARN.",
+             lambda b: int(desk.is_over(b))),
+        ]  # fmt: skip
+        for metric, about, value in rows:
+            samples = [(name, value(bucket)) for name, bucket in shown]
+            yield Family("topics_kv_" + metric, "gauge", about, "bucket", samples)
 
     def _log(self, gauges: Gauges) -> Iterator[Metric]:
         services = self._services

@@ -64,6 +64,8 @@ def describe(
     schemas = {id(kind): shape for kind, shape in zip(types, shapes, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
+        if not route.is_shown:
+            continue
         path = "/".join(f"{{{p[1:]}}}" if p.startswith(":") else p for p in route.path.split("/"))
         operation = paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
         is_gated = has_keys and (not route.is_probe or has_probe_auth)
@@ -122,7 +124,7 @@ def _links(route: Route, routes: list[Route]) -> dict[str, Any]:
     followers = [
         other
         for other in routes
-        if other is not route and known and set(other.names) == known.keys()
+        if other is not route and other.is_shown and known and set(other.names) == known.keys()
     ]
     return {
         _operation_id(other): {"operationId": _operation_id(other), "parameters": known}

@@ -65,6 +65,8 @@ class StageRoutes:
             check_content_type(call)
         request = decode_stage(call.body, self._services.settings, call)
         self._check_names(call, [request.topic])
+        if call.key is not None:
+            self._services.writes.check_markers(call.key, request.topic, request.records)
         delivery = self._services.delivery
         if delivery.pressure.is_parking:
             if delivery.pressure.is_refusing:

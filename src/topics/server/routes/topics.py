@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from topics.configs import config_changes
 from topics.engine.ops.catalog import Put
 from topics.engine.reading import priority
 from topics.engine.serving import LogTimes
@@ -17,7 +18,7 @@ from topics.server.api.shapes import TopicDeleted, TopicPut, TopicStateBody
 from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes.cursors import entry_of
-from topics.types import ConfigInput, ConfigPatch, config_changes
+from topics.types import ConfigInput, ConfigPatch
 
 _CONFIG = Loose(ConfigInput)
 _PATCH = Loose(ConfigPatch)

@@ -70,11 +70,9 @@ class WriteRoute:
         if not head.is_json:
             check_content_type(call)
         body = decode_write(call.body, self._settings, call)
-        given = call.own_key or head.headers.get(b"idempotency-key")
-        if given is not None:
-            key = _key_of(given, self._settings.max_idempotency_key_chars)
-            if body.idempotency_key is None:
-                body.idempotency_key = key
+        key = idempotency_key_of(call, self._settings.max_idempotency_key_chars)
+        if body.idempotency_key is None:
+            body.idempotency_key = key
         if head.noted is None:
             # What the query says about the seqs, or that it says nothing: it wins.
             head.noted = Query(head.query).flag("return_seqs", default=_UNSAID)
@@ -82,6 +80,8 @@ class WriteRoute:
             call.returns_seqs = False
         if body.config is not None:
             self._writes.check_config(call.key, name, body)
+        if call.key is not None:
+            self._writes.check_markers(call.key, name, body.records)
         if self._pressure.is_parking:
             self._writes.check_pressure("write", name, body)
             may_refuse = not body.disable_backpressure
@@ -124,7 +124,11 @@ class WriteRoute:
         call.respond(Response(body, 201 if done.created else 200))
 
 
-def _key_of(header: bytes, chars_max: int) -> str:
+def idempotency_key_of(call: Call, chars_max: int) -> str | None:
+    """The key that the head of a request has, if it has one. Raises InvalidRequest."""
+    header = call.own_key or call.head.headers.get(b"idempotency-key")
+    if header is None:
+        return None
     try:
         key = header.decode()
     except UnicodeDecodeError:

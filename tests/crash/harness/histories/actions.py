@@ -14,12 +14,13 @@ from tests.crash.harness.histories import looks, starts
 from tests.crash.harness.histories.draws import config_of
 from tests.crash.harness.histories.facts import Asked, Born, Instance
 from tests.crash.harness.histories.world import ROOT, Edge, World
+from topics.configs import resolve_config
 from topics.engine.ops.cursors import Given
 from topics.engine.queues.claims import claimant_of
 from topics.engine.state.write_request import request_of
 from topics.storage import snapshot
 from topics.testing import CrashPlan, Fault
-from topics.types import U64_MAX, Hold, resolve_config
+from topics.types import U64_MAX, Hold
 
 TAGS = (None, None, "x", "y:1", "y:2")
 NODES = (None, None, None, "n1")
