@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 
+<<<<<<< HEAD
 from bench import churn, cold, engine, peers, queues, ranges, routers, shapes, sse
+=======
+from bench import churn, cold, engine, peers, queues, rewrite, routers, shapes, sse
+>>>>>>> af617f7 (Rewrite in one thread that rests, and fail every call of a rewrite)
 from bench.report import Report
 
 SUITES = {
@@ -15,6 +19,7 @@ SUITES = {
     "routers": ("Routers: from a write to its copies", routers.run),
     "ranges": ("Ranges as columns, and beside writes", ranges.run),
     "churn": ("Topics that come, are written and are trimmed", churn.run),
+    "rewrite": ("Rewriting beside writes, and what an overwritten topic takes", rewrite.run),
     "queues": ("Queues beside a Redis Streams consumer group", queues.run),
     "sse": ("Watching over server-sent events", sse.run),
 }

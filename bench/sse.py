@@ -147,14 +147,15 @@ def _is_ready(port: int) -> bool:
 
 
 @contextmanager
-def served(directory: Path) -> Iterator[tuple[int, int]]:
-    """A server of its own on a fresh directory: its port and its process."""
+def served(directory: Path, **variables: str) -> Iterator[tuple[int, int]]:
+    """A server of its own on a fresh directory, with these settings: its port and its process."""
     data, port_file = tempfile.mkdtemp(dir=directory), directory / "port"
     port_file.unlink(missing_ok=True)
     flags = ["--port", "0", "--port-file", str(port_file), "--data-dir", data]
     server = subprocess.Popen(
-        [sys.executable, "-m", "topics", "serve", *flags], stderr=subprocess.DEVNULL
-    )
+        [sys.executable, "-m", "topics", "serve", *flags],
+        stderr=subprocess.DEVNULL, env={**os.environ, **variables},
+    )  # fmt: skip
     try:
         while not port_file.exists():
             if server.poll() is not None:

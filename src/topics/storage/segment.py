@@ -17,6 +17,7 @@ What must be true on disk:
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,7 +120,12 @@ class SegmentWriter:
         self.number = number
         self._temporary = join(directory, file_name(number) + ".tmp")
         self._file: File = fs.open(self._temporary, create=True)
-        self._file.truncate(0)
+        try:
+            self._file.truncate(0)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.abandon()
+            raise
         self._offset = SECTOR
         # Blocks of many small topics go out together.
         self._buffer = bytearray()

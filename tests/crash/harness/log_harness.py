@@ -179,9 +179,9 @@ class Run:
             for data in gone:
                 require(data.encode() not in raw, f"{path} holds {data!r} of {topic}")
 
-    def tidy(self) -> None:
+    def tidy(self, times: int = 8) -> None:
         """Lets time pass until nothing is left to do: checkpoints, rewriting, trimming."""
-        for _ in range(8):
+        for _ in range(times):
             self.clock.advance(self.settings.seal_age_ms)
             self.step += 1
             while self.engine.maintain(0):

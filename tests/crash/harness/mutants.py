@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         "rewritten block with the sizes of the old one", "engine/upkeep/rewriting.py",
-        "    topic.correct(block, sum(spans.span(a, b) for a, b in live))\n",
+        "    topic.correct(block, live_bytes)\n",
         "    topic.correct(block, block.size)\n",
         first="overtaken_rewriting",
     ),

@@ -428,26 +428,34 @@ def rewriting(run: Run) -> None:
 
 
 def overtaken_rewriting(run: Run) -> None:
-    """Others write, delete and evict while their segments are rewritten."""
+    """Others write, delete and evict at every step while their segments are rewritten."""
     run.put("a", durability="fsync")
     run.put("b", durability="fsync", cap_records=6)
-    for name in "ab":
-        run.append(name, 9, size=90)
+    tags = [f"u{n}" if n % 2 else "gone" for n in range(40)]
+    own = tuple({"data": {"own": n, "é": "x" * 20}, "tag": tag} for n, tag in enumerate(tags))
+    run.do(Operation("append", "a", own))
+    run.append("a", 9, size=90)
+    run.append("b", 9, size=90)
     run.checkpoint()
-    run.delete("a", match="x")
+    run.tidy(1)
+    for tag in ("x", "y:*", "gone"):
+        run.delete("a", match=tag)
     run.append("b", 3)
     run.clock.advance(run.settings.seal_age_ms)
-    for turn in range(30):
-        run.engine.maintain(0)
-        if turn % 3 == 0:
-            run.append("b", 1)
-        if turn == 7:
-            run.delete("a", match="y:1")
-        if turn in (9, 13):
-            run.delete("a", before=turn - 6)
-        if turn % 10 == 9:
-            run.clock.advance(run.settings.seal_age_ms)
+    late = iter(range(1, 40, 4))
+    for _ in range(40):
+        run.advance(60)
+        if run.engine.maintenance.is_running and not run.engine.core.is_sealing:
+            # A call that waits would take the rewriting to its end.
+            write = Operation("append", "b", run.records(1))
+            run.submit([Operation("delete", "a", match=f"u{next(late)}"), write], wait=False)
+            run.sync()
+    require(next(late) > 9, "nothing was deleted while a segment was rewritten")
+    while run.engine.maintain(0):
+        pass
     run.verify()
+    run.checkpoint()
+    run.checkpoint()
     run.reopen("kill")
     run.tidy()
 

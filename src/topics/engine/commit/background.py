@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+# However slow the disk is for a while.
+REST_S_MAX = 0.5
+
 
 class Job:
     """One call under way; `result` raises what it raised."""
@@ -40,6 +43,9 @@ class Jobs:
     def pause(self) -> None:
         """Lets what is under way go on while the caller waits for it."""
 
+    def rest(self, seconds: float) -> None:
+        """In a call: leaves the machine to others for a while."""
+
 
 class ThreadJobs(Jobs):
     """One thread for each call."""
@@ -51,6 +57,9 @@ class ThreadJobs(Jobs):
 
     def pause(self) -> None:
         threading.Event().wait(0.0005)
+
+    def rest(self, seconds: float) -> None:
+        threading.Event().wait(min(seconds, REST_S_MAX))
 
 
 class Background:

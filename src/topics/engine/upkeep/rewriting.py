@@ -19,6 +19,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from topics.engine.commit.core import Core
 from topics.engine.state.block import Block, Segment
@@ -26,8 +27,10 @@ from topics.engine.state.topic import Topic
 from topics.storage.columns import Columns, Spans
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 
-# What is read and written in one go.
-BATCH_BYTES = 1024 * 1024
+# What is read and written in one go; each call to the cold store has its price.
+BATCH_BYTES, COLD_BATCH_BYTES = 256 * 1024, 2 * 1024 * 1024
+# A paced rewrite rests so many times as long as it works.
+REST = 3
 # What is written between two syncs, so that the log's own do not wait for all of it.
 SYNC_BYTES = 8 * 1024 * 1024
 # Rows that are looked at, and blocks that switch, in one slice.
@@ -80,7 +83,7 @@ def block_at(core: Core, held: Segment, row: Row) -> tuple[Topic, Block] | None:
 def rewrite(
     core: Core, sources: list[Segment], *, is_paced: bool
 ) -> Generator[None, None, Rewritten]:
-    """Writes the live part of segments into one new; a paced one leaves half of the time to others.
+    """Writes the live part of segments into one new; a paced one leaves most of the time to others.
 
     Raises what reading and writing raise, with everything as it was.
     """
@@ -90,11 +93,12 @@ def rewrite(
     finished: list[SegmentInfo] = []
     try:
         for held in sources:
-            for batch in _batches(core, held):
-                if batch:
-                    pieces.extend(batch)
-                    yield from _write(core, held, batch, writer, is_paced=is_paced)
-                yield
+            found: list[Piece] = []
+            yield from _pieces(core, held, found)
+            yield from core.background.run(
+                partial(_copy, core, held, found, writer, REST if is_paced else 0)
+            )
+            pieces += found
         if pieces:
             yield from core.background.run(lambda: finished.append(writer.finish()))
     except BaseException:
@@ -111,9 +115,8 @@ def rewrite(
     # Kept until every piece has switched: the first ones may be let go of meanwhile.
     new.left += 1
     for index, piece in enumerate(pieces):
-        if index % SWITCH_SLICE == SWITCH_SLICE - 1:
+        if _switch(core, piece, new) or index % SWITCH_SLICE == SWITCH_SLICE - 1:
             yield
-        _switch(core, piece, new)
     new.left -= 1
     core.segments.attached(new)
     before = sum(held.payload_bytes for held in sources)
@@ -124,71 +127,76 @@ def rewrite(
     )  # fmt: skip
 
 
-def _batches(core: Core, held: Segment) -> Iterator[list[Piece]]:
-    """What is to be written, as it stands when it is asked for; neighbours together."""
-    batch: list[Piece] = []
-    size = seen = 0
-    for row in held.info.rows:
-        seen += 1
-        found = block_at(core, held, row)
-        is_apart = bool(batch) and (found is None or row.offset != batch[-1].source.end)
-        if (batch and (is_apart or size >= BATCH_BYTES)) or seen >= ROWS_SLICE:
-            yield batch
-            batch, size, seen = [], 0, 0
-            # It may have gone meanwhile.
-            found = block_at(core, held, row)
-        if found is not None:
-            topic, block = found
+def _pieces(core: Core, held: Segment, found: list[Piece]) -> Iterator[None]:
+    """What is to be written of a segment, as it stands now; a slice of its rows at a time."""
+    for index, row in enumerate(held.info.rows):
+        if index % ROWS_SLICE == ROWS_SLICE - 1:
+            yield
+        used = block_at(core, held, row)
+        if used is not None:
+            topic, block = used
             dead = bytes(block.count) if block.dead is None else bytes(block.dead)
-            batch.append(Piece(topic, block, row, dead, topic.floor))
-            size += row.end - row.offset
-    yield batch
+            found.append(Piece(topic, block, row, dead, topic.floor))
 
 
-def _write(
-    core: Core, held: Segment, batch: list[Piece], writer: SegmentWriter, *, is_paced: bool
-) -> Iterator[None]:
-    began_s = core.clock.monotonic_s()
+def _copy(core: Core, held: Segment, pieces: list[Piece], writer: SegmentWriter, rest: int) -> None:
+    """In a thread: touches the pieces and the writer only. Rests `rest` times as long as it works.
+
+    Whoever waits for the interpreter waits for one block at most.
+    """
     is_cold = held.is_cold
-    yield from core.background.run(lambda: _copy(core, held, batch, writer, is_cold=is_cold))
-    ended_s = core.clock.monotonic_s()
-    while is_paced and core.clock.monotonic_s() < 2 * ended_s - began_s:
-        yield from core.background.wait()
+    for batch in _batches(pieces, COLD_BATCH_BYTES if is_cold else BATCH_BYTES):
+        began_s = core.clock.monotonic_s()
+        read = core.segments.read_rows(held, [piece.source for piece in batch], is_cold=is_cold)
+        for piece, whole in zip(batch, read, strict=True):
+            kept = erased(whole, piece.source.first, piece.dead, piece.floor)
+            piece.row = writer.add(
+                kept, topic_id=piece.topic.id, epoch=piece.topic.epoch, first=piece.source.first,
+                dead=piece.dead,
+            )  # fmt: skip
+            piece.ends = kept.ends
+        writer.sync_after(SYNC_BYTES)
+        core.background.jobs.rest(rest * (core.clock.monotonic_s() - began_s))
 
 
-def _copy(
-    core: Core, held: Segment, batch: list[Piece], writer: SegmentWriter, *, is_cold: bool
-) -> None:
-    """In a thread: touches the pieces and the writer only."""
-    rows = [piece.source for piece in batch]
-    read = core.segments.read_rows(held, rows, is_cold=is_cold)
-    for piece, whole in zip(batch, read, strict=True):
-        kept = erased(whole, piece.source.first, piece.dead, piece.floor)
-        piece.row = writer.add(
-            kept, topic_id=piece.topic.id, epoch=piece.topic.epoch, first=piece.source.first,
-            dead=piece.dead,
-        )  # fmt: skip
-        piece.ends = kept.ends
-    writer.sync_after(SYNC_BYTES)
+def _batches(pieces: list[Piece], size_max: int) -> Iterator[list[Piece]]:
+    """Neighbours in their segment, about so many bytes together."""
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        source = piece.source
+        if batch and (size >= size_max or source.offset != batch[-1].source.end):
+            yield batch
+            batch, size = [], 0
+        batch.append(piece)
+        size += source.end - source.offset
+    if batch:
+        yield batch
 
 
-def _switch(core: Core, piece: Piece, new: Segment) -> None:
-    """Points a block at its rewritten bytes, with every delete made meanwhile."""
+def _switch(core: Core, piece: Piece, new: Segment) -> bool:
+    """Points a block at its rewritten bytes; whether anything of it has gone meanwhile."""
     topic, block, row = piece.topic, piece.block, piece.row
     old = block.segment
     if old is None or block_at(core, old, piece.source) is None:
         # It went while it was written.
-        return
+        return True
     assert row is not None
-    spans = Spans(piece.ends, array("I"), array("q"))
-    live = block.live_runs(max(topic.floor - block.first, 0), block.count)
+    dead = piece.dead if block.dead is None else bytes(block.dead)
+    is_late = dead != piece.dead or topic.floor > max(piece.floor, block.first)
+    live_bytes = row.payload_bytes
+    if is_late:
+        spans = Spans(piece.ends, array("I"), array("q"))
+        live = block.live_runs(max(topic.floor - block.first, 0), block.count)
+        live_bytes = sum(spans.span(a, b) for a, b in live)
     # Exact now, also where it was an estimate while the bytes were in the cold store.
-    topic.correct(block, sum(spans.span(a, b) for a, b in live))
+    topic.correct(block, live_bytes)
     core.recount(topic)
     old.release(block)
     block.size, block.first_ts, block.last_ts = row.payload_bytes, row.first_ts, row.last_ts
     block.columns, block.segment, block.row = None, new, row
     new.attach(block)
-    if block.dead is not None and block.dead != piece.dead:
-        late = (i for i, flag in enumerate(block.dead) if flag == DEAD != piece.dead[i])
+    if dead != piece.dead:
+        late = (i for i, flag in enumerate(dead) if flag == DEAD != piece.dead[i])
         new.unflagged.extend(row.flag_at + index for index in late)
+    return is_late
