@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import sys
 
-<<<<<<< HEAD
-from bench import churn, cold, engine, peers, queues, ranges, routers, shapes, sse
-=======
-from bench import churn, cold, engine, peers, queues, rewrite, routers, shapes, sse
->>>>>>> af617f7 (Rewrite in one thread that rests, and fail every call of a rewrite)
+from bench import churn, cold, engine, peers, queues, ranges, rewrite, routers, shapes, sse
 from bench.report import Report
 
 SUITES = {

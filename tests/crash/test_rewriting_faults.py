@@ -166,7 +166,8 @@ def test_a_cold_store_that_is_away_costs_time_only(kind: str) -> None:
     """Cold segments are rewritten when it is back; a call is told."""
     with deterministic(3):
         prepared = Prepared(COLD_SETTINGS)
-        prepared.faults.fault = Fault(kind, path_contains=COLD + "/", forever=True)  # type: ignore[arg-type]
+        away = Fault(kind, path_contains=COLD + "/", forever=True)  # type: ignore[arg-type]
+        prepared.faults.fault = away
         prepared.run.tidy(2)
         require(not prepared.is_rewritten(), "it was rewritten without the store")
         with pytest.raises(StoreUnreachable):
