@@ -17,7 +17,11 @@ def test_every_error_is_exported() -> None:
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, errors.TopicsError)
     }
-    others = {"AsyncClient", "Client", "Engine", "Gap", "Job", "RetryPolicy", "__version__"}
+    others = {
+        "Appended", "AsyncClient", "Client", "ConfigInput", "CursorState", "Deleted", "Engine",
+        "Gap", "Hold", "Job", "Page", "RangePage", "Record", "RetryPolicy", "Settings",
+        "Tombstone", "TopicConfig", "TopicState", "__version__",
+    }  # fmt: skip
     assert tree == set(topics.__all__) - others
     for name in tree:
         assert getattr(topics, name) is getattr(errors, name)

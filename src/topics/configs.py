@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -33,6 +33,28 @@ _U64_FIELDS = (
 )  # fmt: skip
 LEASE_MS_MIN, LEASE_MS_MAX = 100, 86_400_000
 CLAIM_JITTER_MS_MAX = 5_000
+
+
+class ConfigFields(TypedDict, total=False):
+    """The config of a topic; what is left out has its default."""
+
+    type: TopicType
+    ttl_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: Discard
+    durable: bool
+    durability: Durability
+    priority: int | None
+    auto_priority: bool
+    auto_create: bool
+    idempotency_window_ms: int
+    dedupe_node: bool
+    lease_ms: int
+    claim_jitter_ms: int
+    max_deliveries: int
+    dead_letter: str | None
+    leases_durable: bool
 
 
 class BucketInput(ConfigInput, frozen=True, kw_only=True, forbid_unknown_fields=True):

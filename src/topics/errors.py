@@ -29,6 +29,7 @@
     ├── OutcomeUnknown          503 outcome_unknown
     ├── Unreachable             503 unreachable: the server or the store does not answer
     ├── Refused                 an answer with a code that is not in this tree
+    ├── WrongThread             an engine was called from another thread than the one it is in
     ├── DiskFull                507 disk_full
     │   └── Overloaded          503 overloaded
     └── StorageError            500 internal
@@ -200,6 +201,10 @@ class Refused(TopicsError):
         super().__init__(message, **detail)
         self.code = code
         self.status = status
+
+
+class WrongThread(TopicsError):
+    pass
 
 
 class DiskFull(TopicsError):

@@ -180,7 +180,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def value(self) -> Any:
+        """The data, decoded."""
         return value_of(self.data)
+
+    def __repr__(self) -> str:
+        more = "".join(
+            f", {name}={value!r}"
+            for name, value in (("node", self.node), ("tag", self.tag), ("meta", self.meta))
+            if value is not None
+        )
+        text = bytes(self.data).decode("utf-8", "replace")
+        return f"{type(self).__name__}(seq={self.seq}, ts={self.ts}, data={text}{more})"
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):

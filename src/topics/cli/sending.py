@@ -21,7 +21,8 @@ import typer
 from topics.cli import exits, server
 from topics.client.client import Client
 from topics.client.request import encode
-from topics.client.values import Appended, ConfigFields
+from topics.client.values import Appended
+from topics.configs import ConfigFields
 from topics.errors import InvalidRequest, TopicsError
 
 Lines = Literal["data", "records", "text"]

@@ -8,7 +8,8 @@ from typing import Any, Literal, Unpack
 
 from topics.client import values
 from topics.client.request import Request, body, encode, path, reading
-from topics.client.values import ConfigFields, Match, RecordFields
+from topics.client.values import Match, RecordFields
+from topics.configs import ConfigFields
 
 _PUT = reading(values.TopicPut)
 _STATE = reading(values.TopicState)

@@ -10,8 +10,6 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict
 import msgspec
 
 from topics.types import (
-    Discard,
-    Durability,
     Hold,
     QueueState,
     Record,
@@ -32,28 +30,6 @@ class RecordFields(TypedDict, total=False):
     tag: str
     node: str
     meta: dict[str, str]
-
-
-class ConfigFields(TypedDict, total=False):
-    """The config of a topic; what is left out has its default."""
-
-    type: TopicType
-    ttl_ms: int
-    cap_records: int
-    cap_bytes: int
-    discard: Discard
-    durable: bool
-    durability: Durability
-    priority: int | None
-    auto_priority: bool
-    auto_create: bool
-    idempotency_window_ms: int
-    dedupe_node: bool
-    lease_ms: int
-    claim_jitter_ms: int
-    max_deliveries: int
-    dead_letter: str | None
-    leases_durable: bool
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

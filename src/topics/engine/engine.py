@@ -4,7 +4,8 @@
         engine.append("orders", [{"data": {"n": 1}}])
         page = engine.diff("orders", from_seq=0)
 
-All calls come from one thread. `submit_*` return a ticket at once and leave the writing to `flush`;
+All calls come from the thread that opened it; from another one they raise WrongThread and do
+nothing. `submit_*` return a ticket at once and leave the writing to `flush`;
 the others wait until the ticket has ended.
 """
 
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
-from topics.configs import config_input, resolve_config
+from topics.configs import ConfigFields, config_input, resolve_config
 from topics.engine.bucket_calls import BucketCalls
 from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import append, catalog, deletes, deleting, singles
@@ -38,6 +39,7 @@ from topics.settings import MIB
 from topics.types import (
     U64_MAX,
     Appended,
+    ConfigInput,
     ConfigPatch,
     Deleted,
     Page,
@@ -55,7 +57,9 @@ BATCH_BYTES_MAX = 8 * MIB
 
 
 class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
-    """One data directory, open: every call there is, for one thread.
+    """One data directory, open: every call there is, for the thread that opened it.
+
+    Any other thread gets WrongThread: see docs/embedding.md for asyncio and web frameworks.
 
     The calls on topics, routers and records stand here; those of queues, durable readers, batches,
     buckets and a server in mixins beside it, which know nothing of each other. What `submit_*`
@@ -65,8 +69,20 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
 
     # -- topics ------------------------------------------------------------------------------
 
-    def put_topic(self, name: str, config: catalog.Given = None) -> tuple[TopicConfig, bool]:
-        """Creates a topic or replaces its config; (config as it stands, whether it is new)."""
+    def put_topic(
+        self,
+        name: str,
+        config: ConfigInput | Mapping[str, object] | None = None,
+        **fields: Unpack[ConfigFields],
+    ) -> tuple[TopicConfig, bool]:
+        """Creates a topic or replaces its config; (config as it stands, whether it is new).
+
+        Fields may be given by name, or as a mapping; what is in neither takes its default.
+        """
+        if fields:
+            if isinstance(config, ConfigInput):
+                raise InvalidRequest("give a ConfigInput or fields, not both")
+            config = {**(config or {}), **fields}
         put = self.submit_put(name, config)
         self._wait(put.ticket)
         return put.topic.config, put.created
@@ -77,7 +93,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
             self._topic(name)
         return catalog.put(self.core, name, config)
 
-    def patch_topic(self, name: str, **fields: object) -> TopicConfig:
+    def patch_topic(self, name: str, **fields: Unpack[ConfigFields]) -> TopicConfig:
         """Changes these fields of a topic's config and leaves the rest; the config as it stands."""
         put = self.submit_patch(name, convert(fields, ConfigPatch, "config"))
         self._wait(put.ticket)
@@ -114,6 +130,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
 
     def rewrite(self, name: str) -> Rewrite:
         """Takes what the topic has lost so far off the disk, whoever else has files with it."""
+        self._check_writable()
         self._recover_rest()
         ticket = self.submit_rewrite(name)
         self._guard(self.maintenance.drain)
@@ -249,12 +266,28 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
 
     # -- reading -----------------------------------------------------------------------------
 
-    def diff(self, name: str, **options: Any) -> Page:
-        """Records after a cursor, with the tombstone for what was lost; waits for cold reads.
-
-        Options: from_seq, limit, node, include_tags, include_meta, include_data, epoch, bytes_max.
-        """
-        return self._fetching(lambda: self.diff_now(name, **options))
+    def diff(
+        self,
+        name: str,
+        *,
+        from_seq: int = 0,
+        limit: int = 0,
+        node: str | Sequence[str] = (),
+        include_tags: bool = False,
+        include_meta: bool = True,
+        include_data: bool = True,
+        epoch: int | None = None,
+        bytes_max: int = 0,
+        touch: bool = True,
+    ) -> Page:
+        """Records after a cursor, with the tombstone for what was lost; waits for cold reads."""
+        return self._fetching(
+            lambda: self.diff_now(
+                name, from_seq=from_seq, limit=limit, node=node, include_tags=include_tags,
+                include_meta=include_meta, include_data=include_data, epoch=epoch,
+                bytes_max=bytes_max, touch=touch,
+            )
+        )  # fmt: skip
 
     def diff_now(
         self,

@@ -7,7 +7,9 @@ next start, which then trusts nothing that it can not see synced.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Generator, Iterator
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,14 +26,16 @@ from topics.engine.state.topic import Topic
 from topics.engine.upkeep import freezing
 from topics.engine.upkeep.maintenance import Maintenance
 from topics.engine.upkeep.scrub import Scrubbed, scrub
-from topics.errors import Closed, DiskFull, Poisoned, StorageError
-from topics.settings import Settings, check
+from topics.errors import Closed, DiskFull, Poisoned, StorageError, WrongThread
+from topics.settings import MIB, Settings, check
 from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, OsFs, join, make_directory, owner_name
 from topics.storage.tiers import open_store
 from topics.storage.wal import WalStats, typed
 
 SLICE_S = 0.002
+# How large the files of the log are where nobody says: they are allocated when they are made.
+EMBEDDED_FILE_BYTES = 4 * MIB
 
 
 class Lifecycle:
@@ -47,6 +51,8 @@ class Lifecycle:
         self._lock = lock
         self.maintenance = Maintenance(core)
         self._is_closed = False
+        # The thread that may call.
+        self._thread = get_ident()
         core.committer.on_poison = self._poisoned
 
     # -- life --------------------------------------------------------------------------------
@@ -54,16 +60,18 @@ class Lifecycle:
     @classmethod
     def open(
         cls,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         clock: Clock | None = None,
         fs: Fs | None = None,
         settings: Settings | None = None,
     ) -> Self:
-        """Opens or creates a data directory and recovers it.
+        """Opens or creates a data directory and recovers it, for calls from this thread.
 
+        Without settings its log has small files, so that the directory of a few records is small.
         Raises DirectoryLocked, FormatMismatch or CorruptData, with the directory as it was.
         """
+        settings = settings or Settings(wal_file_bytes=EMBEDDED_FILE_BYTES)
         steps = cls.opening(path, clock=clock, fs=fs, settings=settings)
         while True:
             try:
@@ -81,7 +89,7 @@ class Lifecycle:
     @classmethod
     def opening(
         cls,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         clock: Clock | None = None,
         fs: Fs | None = None,
@@ -95,7 +103,7 @@ class Lifecycle:
             raise Poisoned("topics checks itself with assertions; do not run python with -O")
         fs, clock = fs or OsFs(), clock or SystemClock()
         settings = check(settings or Settings())
-        path = fs.resolve(path)
+        path = fs.resolve(os.fspath(path))
         data = DataDir(fs, path)
         lock = recovery = None
         try:
@@ -143,12 +151,14 @@ class Lifecycle:
 
     def recover_one(self) -> None:
         """Brings back one topic of class memory that was left for after readiness."""
+        self._check_thread()
         for topic_id in self._recovery.replay.deferred:
             self._finish_topic(topic_id)
             return
 
     def finish_recovery(self) -> None:
         """Brings back the topics of class memory that were left for after readiness."""
+        self._check_thread()
         self._recover_rest()
         if self.core.settings.gc_freeze:
             freezing.freeze_rest()
@@ -170,6 +180,7 @@ class Lifecycle:
 
     def close(self) -> None:
         """Makes everything durable, marks the log as cleanly ended, lets go of the directory."""
+        self._check_thread()
         if self._is_closed:
             return
         core = self.core
@@ -251,6 +262,7 @@ class Lifecycle:
 
     def maintain(self, budget_s: float = SLICE_S) -> bool:
         """A slice of background work; True when there is more to do at once."""
+        self._check_writable()
         if self.is_recovering:
             # A checkpoint would take what is still to come for what is not there.
             self.recover_one()
@@ -270,6 +282,7 @@ class Lifecycle:
 
     def checkpoint(self) -> None:
         """Seals, snapshots and trims now."""
+        self._check_writable()
         self._recover_rest()
         self._guard(self.maintenance.checkpoint_now)
 
@@ -281,6 +294,7 @@ class Lifecycle:
 
     def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
         """Erases from the disk what was deleted, evicted or expired so far."""
+        self._check_writable()
         self._recover_rest()
         done = Scrubbed()
         work = scrub(self.core, done, keep_aside=keep_aside)
@@ -325,12 +339,21 @@ class Lifecycle:
                 segments = self.core.segments
                 segments.admit_all(miss.ahead, segments.ask(miss.ahead).read())
 
+    def _check_thread(self) -> None:
+        """Raises WrongThread, with nothing touched."""
+        if get_ident() != self._thread:
+            raise WrongThread(
+                "an engine belongs to the thread that opened it, and this is another; nothing was "
+                "done. Let one thread make every call: docs/embedding.md shows how"
+            )
+
     def _check_open(self) -> None:
+        self._check_thread()
         if self._is_closed:
             raise Closed("the engine is closed")
 
     def _check_writable(self) -> None:
-        if self._is_closed or self.core.committer.poison is not None:
+        if self._is_closed or self.core.committer.poison is not None or get_ident() != self._thread:
             self._check_open()
             raise Poisoned(
                 "storage failed and nothing more is written; restart to recover: "
@@ -339,7 +362,7 @@ class Lifecycle:
 
     def _topic(self, name: str) -> Topic:
         topic = self.core.by_name.get(name)
-        if topic is None or self._is_closed:
+        if topic is None or self._is_closed or get_ident() != self._thread:
             self._check_open()
             topic = self.core.topic(name)
         if topic.id in self._recovery.replay.deferred:

@@ -139,6 +139,7 @@ class QueueCalls(Lifecycle):
 
     def ready_jobs(self, name: str) -> int | None:
         """How many jobs a queue has that can be claimed now; None where there is no such queue."""
+        self._check_thread()
         topic = self.core.by_name.get(name)
         state = None if topic is None else catalog.queue_state(self.core, topic)
         return None if state is None else state.ready

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from topics.engine.commit.ticket import Ticket
 from topics.engine.lifecycle import Lifecycle
@@ -13,7 +14,7 @@ from topics.engine.reading.ranges import RangePage
 from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest
-from topics.types import U64_MAX, CursorState
+from topics.types import U64_MAX, CursorState, Hold
 
 
 class ReaderCalls(Lifecycle):
@@ -21,13 +22,20 @@ class ReaderCalls(Lifecycle):
 
     # -- cursors -----------------------------------------------------------------------------
 
-    def put_cursor(self, name: str, cursor: str, **given: Any) -> CursorState:
-        """Sets a reader's place; durable on return.
-
-        Options: seq, epoch, if_absent, reset, hold (a Hold, or None for none any more).
-        """
-        ticket = self.submit_put_cursor(name, cursor, cursors.Given(**given))
-        return self._wait(ticket)
+    def put_cursor(
+        self,
+        name: str,
+        cursor: str,
+        *,
+        seq: int | None = None,
+        epoch: int | None = None,
+        if_absent: bool = False,
+        reset: bool = False,
+        hold: Hold | UnsetType | None = UNSET,
+    ) -> CursorState:
+        """Sets a reader's place; durable on return. A hold of None ends the one that stands."""
+        given = cursors.Given(seq=seq, epoch=epoch, if_absent=if_absent, reset=reset, hold=hold)
+        return self._wait(self.submit_put_cursor(name, cursor, given))
 
     def submit_put_cursor(
         self, name: str, cursor: str, given: cursors.Given
@@ -57,17 +65,31 @@ class ReaderCalls(Lifecycle):
 
     # -- ranges ------------------------------------------------------------------------------
 
-    def range(self, name: str, **options: Any) -> RangePage:
+    def range(
+        self,
+        name: str,
+        *,
+        from_seq: int = 0,
+        to_seq: int | None = None,
+        epoch: int | None = None,
+        records_max: int = 0,
+        bytes_max: int = 0,
+        match: object = None,
+        keeps_records: bool = True,
+    ) -> RangePage:
         """Records and gaps of (from_seq, to_seq] in order; waits for cold reads.
 
-        Options: those of ranges.Asked; `match` as in a delete.
+        `match` is as in a delete. Without `keeps_records` they are only counted.
         """
-        return self._fetching(lambda: self.range_now(name, **options))
-
-    def range_now(self, name: str, *, match: object = None, **options: Any) -> RangePage:
-        """Like `range`, but raises ColdMiss instead of waiting for the cold store."""
         predicate = None if match is None else parse_match(match)
-        steps = self.range_steps(name, ranges.Asked(match=predicate, **options))
+        asked = ranges.Asked(
+            from_seq, to_seq, epoch, records_max, bytes_max, predicate, keeps_records
+        )
+        return self._fetching(lambda: self.range_now(name, asked))
+
+    def range_now(self, name: str, asked: ranges.Asked) -> RangePage:
+        """Like `range`, but raises ColdMiss instead of waiting for the cold store."""
+        steps = self.range_steps(name, asked)
         while True:
             try:
                 next(steps)

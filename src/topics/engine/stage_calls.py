@@ -79,11 +79,13 @@ class StageCalls(Lifecycle):
 
     def topics_of_stages(self, names: Sequence[str]) -> list[str]:
         """The topics that stages are for, of those that are there."""
+        self._check_thread()
         found = [self.core.stages.find(name) for name in names]
         return list(dict.fromkeys(each.info.topic for each in found if each is not None))
 
     def topics_of_batch(self, producer: str, batch: int) -> list[str]:
         """The topics that a batch has stages for, or was committed to."""
+        self._check_thread()
         held = self.core.stages
         staged = [each.info.topic for each in held.of(producer, batch)]
         last = [

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+from topics.types import Record, records_of
 
 
 class Claimant(msgspec.Struct, frozen=True):
@@ -20,6 +24,19 @@ class Job(msgspec.Struct, frozen=True):
     lease_id: str
     deadline: int
     json: bytes
+
+    @property
+    def record(self) -> Record:
+        """The job as the record that it is."""
+        return records_of(b"[" + self.json[:-1] + b"]")[0]
+
+    @property
+    def value(self) -> Any:
+        """The data, decoded."""
+        return self.record.value
+
+    def __repr__(self) -> str:
+        return f"Job({self.json[:-1].decode('utf-8', 'replace')})"
 
 
 class Claimed(msgspec.Struct, frozen=True):

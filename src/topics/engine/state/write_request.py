@@ -7,7 +7,7 @@ and duplicate keys survive; line breaks between tokens become spaces, because on
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -73,7 +73,8 @@ _FULL = Loose(WriteRequest)
 _PLAIN = msgspec.json.Decoder(PlainWriteRequest)
 _UNREAD_CONFIG = Loose(UnreadConfigRequest)
 _CONFIG = msgspec.json.Decoder(ConfigInput | None)
-_ENCODER = msgspec.json.Encoder()
+# Refuses what JSON has no word for: bytes, sets, dates, NaN.
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 Request = WriteRequest | PlainWriteRequest
@@ -247,16 +248,4 @@ def _json_of(value: Any) -> msgspec.Raw:
         text.decode()
         msgspec.json.decode(masked(text), type=msgspec.Raw)
         return msgspec.Raw(text.translate(_UNBROKEN))
-    text = _ENCODER.encode(value)
-    # The encoder writes null for what JSON has no number for.
-    if b"null" in text and not _is_finite(msgspec.to_builtins(value)):
-        raise ValueError("JSON has no NaN and no infinity")
-    return msgspec.Raw(text)
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(map(_is_finite, value.values()))
-    return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
+    return msgspec.Raw(_JSON.encode(value).encode())

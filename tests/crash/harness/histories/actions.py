@@ -17,6 +17,7 @@ from tests.crash.harness.histories.world import ROOT, Edge, World
 from topics.configs import resolve_config
 from topics.engine.ops.cursors import Given
 from topics.engine.queues.claims import claimant_of
+from topics.engine.reading import ranges
 from topics.engine.state.write_request import request_of
 from topics.storage import snapshot
 from topics.testing import CrashPlan, Fault
@@ -305,7 +306,7 @@ def read(world: World, draw: random.Random) -> None:
     elif call == 2:
         world.call(lambda: engine.diff_now(name, from_seq=draw.randrange(5), limit=3))
     else:
-        world.call(lambda: engine.range_now(name, from_seq=0))
+        world.call(lambda: engine.range_now(name, ranges.Asked()))
 
 
 # -- time and work beside the work ---------------------------------------------------------------
