@@ -7,7 +7,6 @@ next start, which then trusts nothing that it can not see synced.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Generator, Iterator
 from threading import get_ident
 from types import TracebackType
@@ -29,7 +28,7 @@ from topics.engine.upkeep.scrub import Scrubbed, scrub
 from topics.errors import Closed, DiskFull, Poisoned, StorageError, WrongThread
 from topics.settings import MIB, Settings, check
 from topics.storage.datadir import DataDir
-from topics.storage.fs import Fs, OsFs, join, make_directory, owner_name
+from topics.storage.fs import AnyPath, Fs, OsFs, join, make_directory, owner_name, text_of
 from topics.storage.tiers import open_store
 from topics.storage.wal import WalStats, typed
 
@@ -60,7 +59,7 @@ class Lifecycle:
     @classmethod
     def open(
         cls,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         *,
         clock: Clock | None = None,
         fs: Fs | None = None,
@@ -89,7 +88,7 @@ class Lifecycle:
     @classmethod
     def opening(
         cls,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         *,
         clock: Clock | None = None,
         fs: Fs | None = None,
@@ -103,7 +102,7 @@ class Lifecycle:
             raise Poisoned("topics checks itself with assertions; do not run python with -O")
         fs, clock = fs or OsFs(), clock or SystemClock()
         settings = check(settings or Settings())
-        path = fs.resolve(os.fspath(path))
+        path = fs.resolve(text_of(path))
         data = DataDir(fs, path)
         lock = recovery = None
         try:

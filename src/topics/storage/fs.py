@@ -26,6 +26,8 @@ from typing import Protocol
 
 from topics.errors import DirectoryLocked
 
+AnyPath = str | os.PathLike[str]
+
 
 class Misplaced(OSError):
     """What has this name is no plain file or directory, and nobody of ours made it."""
@@ -284,6 +286,11 @@ def shown(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def text_of(path: AnyPath) -> str:
+    """A path as it is used from here on."""
+    return os.fspath(path)
 
 
 def join(*parts: str) -> str:
