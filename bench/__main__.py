@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import churn, cold, engine, peers, queues, ranges, rewrite, routers, shapes, sse
+from bench import churn, cold, engine, peers, queues, ranges, rewrite, routers, shapes, sse, stages
 from bench.report import Report
 
 SUITES = {
@@ -17,6 +17,7 @@ SUITES = {
     "churn": ("Topics that come, are written and are trimmed", churn.run),
     "rewrite": ("Rewriting beside writes, and what an overwritten topic takes", rewrite.run),
     "queues": ("Queues beside a Redis Streams consumer group", queues.run),
+    "stages": ("Stages: batches that are there at once", stages.run),
     "sse": ("Watching over server-sent events", sse.run),
 }
 

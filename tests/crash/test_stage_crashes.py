@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.harness.stage_harness import StageSweep
+from tests.crash.harness.stage_lateness import run_late_history
 from tests.crash.harness.stage_workflows import WORKFLOWS, run_history
 from topics.testing import CrashPlan
 
@@ -38,15 +39,22 @@ def test_random_batches_are_there_once(seed: int) -> None:
     run_history(seed)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_calls_that_end_late_leave_no_batch_half_or_twice(seed: int) -> None:
+    """Syncs and files that end late, out of order, or fail; the same commit twice at once."""
+    run_late_history(seed)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("history", [run_history, run_late_history])
 def test_very_many_random_batches_are_there_once(
-    deadline: float, tally: Callable[..., None]
+    history: Callable[[int], object], deadline: float, tally: Callable[..., None]
 ) -> None:
     """As many seeds as there is time for."""
     seed = 1000
     while time.monotonic() < deadline:
-        run_history(seed)
+        history(seed)
         seed += 1
     tally(histories=seed - 1000)
 

@@ -64,6 +64,10 @@ Observer = Callable[["StageRun", str, str], None]
 
 
 class StageRun:
+    # Whether files are removed when it is asked for. Later, a crash may bring back those that a
+    # commit left behind: they can not be committed any more, and expire.
+    is_prompt = True
+
     def __init__(
         self, *, seed: int = 0, settings: Settings = SETTINGS, observer: Observer | None = None
     ) -> None:
@@ -156,7 +160,8 @@ class StageRun:
         for name, (producer, number, _, _) in list(facts.live.items()):
             if producer == batch.producer and number <= batch.number:
                 del facts.live[name]
-                facts.gone.append(name)
+                if self.is_prompt:
+                    facts.gone.append(name)
 
     def drop(self, producer: str, number: int) -> None:
         self.step += 1

@@ -22,6 +22,7 @@ from tests.crash.harness.router_harness import RouterSweep
 from tests.crash.harness.router_histories import random_history as chain_history
 from tests.crash.harness.router_workflows import WORKFLOWS as ROUTER_WORKFLOWS
 from tests.crash.harness.stage_harness import StageSweep
+from tests.crash.harness.stage_lateness import run_late_history
 from tests.crash.harness.stage_workflows import WORKFLOWS as STAGE_WORKFLOWS
 from tests.crash.harness.stage_workflows import run_history as stage_history
 from tests.crash.harness.workflows import WORKFLOWS
@@ -128,6 +129,7 @@ def search_stages(seconds: float, first: str) -> str | None:
             StageSweep(PLANS).run(*STAGE_WORKFLOWS[name])
             for seed in range(8):
                 stage_history(seed)
+                run_late_history(seed)
         except (Exception, OrderViolation) as error:
             return f"{name}: {type(error).__name__}: {error}"
         if time.monotonic() > stop:
