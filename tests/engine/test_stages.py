@@ -302,6 +302,7 @@ def test_limits_are_those_of_a_write() -> None:
     engine = world.engine
     bad: list[tuple[type[TopicsError], dict[str, Any]]] = [
         (InvalidRequest, {"topic": "no/name"}),
+        (InvalidRequest, {"topic": "kv:bucket"}),
         (InvalidRequest, {"records": []}),
         (InvalidRequest, {"records": [{"nodata": 1}]}),
         (InvalidRequest, {"records": [{"data": 1, "tag": "x" * 257}]}),

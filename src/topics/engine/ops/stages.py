@@ -16,16 +16,22 @@ from topics.engine.state.batch import Batch
 from topics.engine.state.reblocking import reblock
 from topics.engine.state.stage_request import StageRequest
 from topics.engine.state.stages import Stage, disk_bytes
-from topics.errors import Throttled, TopicsError
+from topics.errors import InvalidRequest, Throttled, TopicsError
 from topics.storage import stage_file
 from topics.storage.stage_file import StageInfo, id_text
-from topics.types import Staged
+from topics.types import Staged, bucket_of
 
 LOG = logging.getLogger("topics.engine")
 
 
 def stage(core: Core, request: StageRequest, ticket: Ticket[Staged]) -> None:
     """Begins to make a stage durable. Nothing has happened when it raises."""
+    if bucket_of(request.topic) is not None:
+        # Whether a key may be put depends on what is on its way, which nobody looks for in stages.
+        raise InvalidRequest(
+            f'topic "{request.topic}" is a bucket: its keys are put, not staged',
+            topic=request.topic,
+        )
     columns = Batch(request.records, None, core.settings).rests()
     stage_id = core.stages.new_id(core.generation)
     info = StageInfo(
