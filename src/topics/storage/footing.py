@@ -89,7 +89,8 @@ class Footings(Generic[S]):
             is_moving = True
             while is_moving:
                 moved = [self._settle(shard) for shard in self._shards.values()]
-                is_moving = any(moved)
+                # Others may stand on one that has moved.
+                is_moving = len(moved) > 1 and any(moved)
 
     def _settle(self, shard: S) -> bool:
         standing = self._of[shard.index]

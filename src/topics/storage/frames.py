@@ -22,6 +22,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -156,15 +157,11 @@ def encode_group(
     return body
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in a shard: everything in front of it was durable."""
+class Mark(NamedTuple):
+    """A place in a shard, as file and offset; mostly, everything in front of it was durable."""
 
     number: int
     offset: int
-
-    def __lt__(self, other: Mark) -> bool:
-        return (self.number, self.offset) < (other.number, other.offset)
 
 
 @dataclass(slots=True)

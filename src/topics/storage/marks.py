@@ -238,7 +238,7 @@ class Marks:
     def enter(self, shard: int, mark: Mark, lsn: int) -> None:
         """Says that everything in front of `mark` is durable. Raises OSError."""
         with self._lock:
-            self._write(shard, replace(self._vouches[shard], mark=mark, lsn=lsn))
+            self._write(shard, Vouch(self._vouches[shard].last_file, mark, lsn))
 
     def enter_file(self, shard: int, number: int) -> None:
         """Says durably that there is a log file of this number. Raises OSError."""

@@ -119,6 +119,10 @@ MUTANTS = (
         "    core.committer.stage_aside(op)\n", "    op.apply()\n",
     ),
     Mutant(
+        "a new topic without its ceiling", "engine/ops/catalog.py",
+        "CreateFrame(name, topic.epoch, config, ceiling)", "CreateFrame(name, topic.epoch, config)",
+    ),
+    Mutant(
         "snapshot not synced", "storage/snapshot.py",
         "        self._file.sync()\n        self._file.close()", "        self._file.close()",
     ),

@@ -72,6 +72,7 @@ class SalvageReplay(Replay):
         if self.core.by_name.get(topic.name) is topic:
             del self.core.by_name[topic.name]
         topic.become(frame.name, frame.config)
+        topic.ceiling.replay(max(topic.ceiling.seq, frame.ceiling))
         topic.renew(frame.epoch)
         self.name(topic)
 

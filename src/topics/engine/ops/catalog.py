@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from topics.engine.commit.core import Core, nothing
 from topics.engine.commit.frame import Op
 from topics.engine.commit.leaving import Name
 from topics.engine.commit.ticket import Ticket
-from topics.engine.ops import cursors, lease_frames, promotion
+from topics.engine.ops import ceilings, cursors, lease_frames, promotion
 from topics.engine.state.topic import Topic
 from topics.errors import Incompatible, NotEmpty, Throttled
 from topics.settings import U32_MAX
@@ -21,9 +22,12 @@ from topics.types import ConfigInput, ConfigPatch, QueueState, TopicConfig, Topi
 
 
 class CreateFrame(msgspec.Struct, array_like=True):
+    """`ceiling` is what a topic of class disk begins with."""
+
     name: str
     epoch: int
     config: TopicConfig
+    ceiling: int = 0
 
 
 class ConfigureFrame(msgspec.Struct, array_like=True):
@@ -113,12 +117,13 @@ def create(
         )  # fmt: skip
     topic = Topic(core.numbers.next_topic_id, name, core.numbers.next_epoch, config)
     core.enter(topic)
-    payload = _ENCODER.encode(CreateFrame(name, topic.epoch, config))
+    ceiling = ceilings.begin(core, topic) if config.durability == "disk" else 0
+    payload = _ENCODER.encode(CreateFrame(name, topic.epoch, config, ceiling))
     ticket = ticket or Ticket()
     core.committer.stage(
         Op(
-            topic, frames.CREATE, nothing, gated=True, ticket=ticket, payload=payload,
-            undo=lambda: _take_back(core, topic),
+            topic, frames.CREATE, partial(topic.ceiling.rise, ceiling) if ceiling else nothing,
+            gated=True, ticket=ticket, payload=payload, undo=lambda: _take_back(core, topic),
         )
     )  # fmt: skip
     return topic, True, ticket

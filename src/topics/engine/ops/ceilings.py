@@ -3,8 +3,9 @@
 A write of class disk is acknowledged before it is synced. So that its loss in a machine crash can
 be told, a durable frame says beforehand: no seq above this one was acknowledged. The bound runs
 ahead of the head and is renewed in the background; a write that would pass it waits for the sync.
-A topic that fell idle is closed (bound = head), so that a crash of the machine raises no alarm for
-it; its next write opens it again and waits for one sync.
+A topic begins with a bound in the frame that creates it, which is synced anyway. One that fell idle
+is closed (bound = head), so that a crash of the machine raises no alarm for it; its next write
+opens it again and waits for one sync.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from topics.engine.state.topic import Topic
 from topics.storage import frames
 
 LOOKS_MAX = 200
+
+
+def begin(core: Core, topic: Topic) -> int:
+    """The bound that a new topic has as soon as its creation is durable."""
+    core.watch_ceiling(topic)
+    return topic.ceiling.ask(topic.head, core.clock.monotonic_s())
 
 
 def cover(core: Core, topic: Topic, last_seq: int) -> bool:

@@ -18,7 +18,7 @@ from topics.engine.queues.origins import Moves
 from topics.engine.recovery import batches, rederive
 from topics.engine.recovery.records import Records
 from topics.engine.recovery.rederive import Mapped, SourceBytes
-from topics.engine.recovery.replay_frames import HANDLERS
+from topics.engine.recovery.replay_frames import HANDLERS, replay_ceiling
 from topics.engine.state import router_frames
 from topics.engine.state.topic import Topic
 from topics.errors import CorruptData
@@ -282,9 +282,14 @@ class Replay(Records):
 
     def create(self, topic_id: int, topic: Topic | None, frame: CreateFrame) -> None:
         self.core.numbers.pass_epoch(frame.epoch)
-        if topic is not None or topic_id < self.known_ids or topic_id in self.dropped:
-            return
-        self.name(Topic(topic_id, frame.name, frame.epoch, frame.config))
+        if topic is None:
+            if topic_id < self.known_ids or topic_id in self.dropped:
+                return
+            topic = Topic(topic_id, frame.name, frame.epoch, frame.config)
+            self.name(topic)
+        # Also of one that the snapshot has: it was perhaps not durable when that was taken.
+        if frame.ceiling:
+            replay_ceiling(topic, frame.ceiling)
 
     def name(self, topic: Topic) -> None:
         """Enters a topic under its name, unless a younger one has that, or had it.

@@ -60,10 +60,14 @@ def _floor(core: Core, topic: Topic, groups: Groups, index: int) -> None:
 
 
 def _ceiling(_core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    replay_ceiling(topic, int(groups.frames["first"][index]))
+
+
+def replay_ceiling(topic: Topic, seq: int) -> None:
     # An ephemeral topic has none: this one is from before it became so, which the snapshot knows.
     # What it has as a ceiling there is its head.
     if topic.config.durability != "ephemeral":
-        topic.ceiling.replay(int(groups.frames["first"][index]))
+        topic.ceiling.replay(seq)
 
 
 def _epoch(core: Core, topic: Topic, groups: Groups, index: int) -> None:
