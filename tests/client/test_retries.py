@@ -147,6 +147,26 @@ def test_the_asyncio_client_retries_alike() -> None:
         assert len(set(server.keys()[:4])) == 1
 
 
+def test_a_task_that_is_cancelled_ends(url: str) -> None:
+    """Also when the answer comes in at the same moment: nobody waits for it any more."""
+
+    async def cancelled(client: AsyncClient, after_s: float) -> bool:
+        task = asyncio.create_task(client.health())
+        await asyncio.sleep(after_s)
+        was_done = task.done()
+        task.cancel()
+        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+        return was_done or isinstance(outcome, asyncio.CancelledError)
+
+    async def use() -> None:
+        async with AsyncClient(url) as client:
+            for number in range(200):
+                pauses = [(number * 7 + one) % 40 / 10_000 for one in range(10)]
+                assert all(await asyncio.gather(*(cancelled(client, p) for p in pauses)))
+
+    asyncio.run(use())
+
+
 def test_a_key_is_never_in_what_is_shown() -> None:
     """Options are printed in tracebacks and logs."""
     with Client("http://127.0.0.1:1", "secret-token") as client:

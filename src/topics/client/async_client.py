@@ -170,6 +170,7 @@ class AsyncClient:
         concurrency: int = 1,
         lease_ms: int = 30_000,
         backoff_ms: int = 1_000,
+        backoff_ms_max: int = 300_000,
         grace_s: float = 30.0,
         idle_s: float | None = None,
     ) -> AsyncWorker:
@@ -181,7 +182,7 @@ class AsyncClient:
         """
         options = worker_options(
             queue, node, concurrency=concurrency, lease_ms=lease_ms, backoff_ms=backoff_ms,
-            grace_s=grace_s, idle_s=idle_s,
+            backoff_ms_max=backoff_ms_max, grace_s=grace_s, idle_s=idle_s,
         )  # fmt: skip
         return AsyncWorker(self, handler, options)
 

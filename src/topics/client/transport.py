@@ -6,6 +6,7 @@ Unreachable, and its `sent` says whether the request may have arrived.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -67,11 +68,14 @@ class AsyncTransport:
     async def exchange(self, request: Request[Any]) -> Reply:
         """Sends once. Raises Unreachable when no answer came."""
         sent = self._http.request(request.method, self._options.url + request.path)
+        cancels = _cancels()
         try:
             answer = await _filled(sent, request, self._options).build().send()
             body = await answer.bytes()
         except PyreqwestError as error:
+            _heed(cancels)
             raise lost(error, self._options) from None
+        _heed(cancels)
         return Reply(answer.status, body.to_bytes(), answer.get_header("retry-after"))
 
     @asynccontextmanager
@@ -93,13 +97,30 @@ class AsyncTransport:
     async def _chunks(self, answer: Response) -> AsyncIterator[bytes]:
         reader = answer.body_reader
         try:
-            while (chunk := await reader.read_chunk()) is not None:
+            while True:
+                cancels = _cancels()
+                chunk = await reader.read_chunk()
+                _heed(cancels)
+                if chunk is None:
+                    return
                 yield chunk.to_bytes()
         except PyreqwestError as error:
             raise lost(error, self._options) from None
 
     async def close(self) -> None:
         await self._http.close()
+
+
+def _cancels() -> int:
+    """How often this task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def _heed(cancels: int) -> None:
+    """Ends a task that was asked to since: the library swallows that when an answer comes in."""
+    if _cancels() > cancels:
+        raise asyncio.CancelledError
 
 
 def _configured(builder: B, options: Options) -> B:
