@@ -176,7 +176,7 @@ def _live(
     source = router.source
     position = source.block_at(low)
     taken = _taken(core, router)
-    takes_all = router.options.filter is None and not taken.is_needed
+    takes_all = router.options.filter is None and taken is None
     while low <= high:
         block = source.blocks[position]
         position += 1
@@ -187,7 +187,8 @@ def _live(
             indexes = [
                 index
                 for index in indexes
-                if _matches(router, columns, index) and taken(block.first + index)
+                if _matches(router, columns, index)
+                and (taken is None or taken(block.first + index))
             ]
         yield columns, block, indexes, stop
         low = stop
@@ -216,16 +217,15 @@ class _Taken:
         self._hops = hops
         self._hops_max = hops_max
 
-    @property
-    def is_needed(self) -> bool:
-        return bool(self._known or self._hops)
-
     def __call__(self, seq: int) -> bool:
         return seq not in self._known and self._hops.get(seq, 0) < self._hops_max
 
 
-def _taken(core: Core, router: Router) -> _Taken:
+def _taken(core: Core, router: Router) -> _Taken | None:
+    """None where nothing can be left out."""
     hops = core.routers.hops.get(router.source.id, {})
+    if not router.known and not hops:
+        return None
     return _Taken(router.known, hops, _hops_max(core, router))
 
 

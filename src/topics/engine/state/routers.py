@@ -259,16 +259,22 @@ class Routers:
         Every destination has one source, so there is one way back, and at most one cycle.
         """
         ring = [topic]
+        if topic.id not in self.sources:
+            # The end of a chain, as most are.
+            return ring
         while True:
-            into = self.into_topic(ring[-1])
-            if not into:
-                return [topic]
-            behind = into[0].source
+            behind = self._source_of(ring[-1])
             if behind is topic:
                 return ring
-            if behind in ring:
+            if behind is None or behind in ring:
                 return [topic]
             ring.append(behind)
+
+    def _source_of(self, dest: Topic) -> Topic | None:
+        for router in self.kept_for(dest):
+            if self.by_name.get(router.name) is router:
+                return router.source
+        return None
 
 
 def _unheard() -> None:
