@@ -17,7 +17,12 @@ from pathlib import Path
 import pytest
 
 from tests.crash.harness.log_harness import SETTINGS, Run, Sweep, deterministic
-from tests.crash.harness.random_workload import RESTLESS_FROM, random_workflow, settings_of
+from tests.crash.harness.random_workload import (
+    RESTLESS_FROM,
+    REWRITING_FROM,
+    random_workflow,
+    settings_of,
+)
 from tests.crash.harness.workflows import WORKFLOWS
 from topics.settings import Settings
 from topics.testing import CrashPlan
@@ -97,14 +102,15 @@ def test_a_history_that_failed_before_passes(path: Path) -> None:
 
 @pytest.mark.slow
 def test_random_histories_keep_every_promise(tally: Tally) -> None:
-    for seed in (*range(10_000, 10_060), *range(RESTLESS_FROM, RESTLESS_FROM + 40)):
+    kinds = ((10_000, 60), (RESTLESS_FROM, 40), (REWRITING_FROM, 60))
+    for seed in (seed for first, count in kinds for seed in range(first, first + count)):
         run_history(seed, 60)
-    tally(histories=100)
+    tally(histories=160)
 
 
 @pytest.mark.full(share=6)
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("first", [20_000, RESTLESS_FROM + 1000])
+@pytest.mark.parametrize("first", [20_000, RESTLESS_FROM + 1000, REWRITING_FROM + 1000])
 def test_very_many_random_histories_keep_every_promise(
     first: int, deadline: float, tally: Tally
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.harness.histories.draws import mood_of
+from tests.crash.harness.histories.draws import REWRITING_FROM, mood_of
 from tests.crash.harness.histories.history import failure, kept_as, run, steps_of
 
 SEEDS = Path(__file__).parents[1] / "seeds"
@@ -28,7 +28,7 @@ def count(totals: Counter[str], tally: Tally) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [1_000_000, 2_000_000])
+@pytest.mark.parametrize("first", [1_000_000, 2_000_000, REWRITING_FROM])
 def test_histories_of_every_kind_keep_every_promise(first: int, tally: Tally) -> None:
     totals: Counter[str] = Counter()
     for seed in range(first, first + QUICK_COUNT):

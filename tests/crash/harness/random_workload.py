@@ -13,7 +13,10 @@ from topics.settings import Settings
 from topics.testing import CrashPlan
 from topics.testing.model import Operation
 
-KINDS = ("append", "delete", "put", "drop", "checkpoint", "slice", "time", "submit", "restart")
+KINDS = (
+    "append", "delete", "put", "drop", "checkpoint", "slice", "time", "submit", "restart",
+    "rewrite", "tidy",
+)  # fmt: skip
 
 
 class Habits(NamedTuple):
@@ -24,13 +27,18 @@ class Habits(NamedTuple):
 
 
 ORDINARY = Habits(
-    (40, 12, 6, 3, 8, 10, 8, 8, 5), ("fsync", "fsync", "disk", "disk", "memory", "ephemeral")
+    (40, 12, 6, 3, 8, 10, 8, 8, 5, 0, 0), ("fsync", "fsync", "disk", "disk", "memory", "ephemeral")
 )
 # Topics that change their class all the time, as histories from this seed on have them.
 RESTLESS_FROM = 1_000_000
 RESTLESS = Habits(
-    (40, 12, 20, 2, 8, 10, 8, 8, 8),
+    (40, 12, 20, 2, 8, 10, 8, 8, 8, 0, 0),
     ("fsync", "disk", "memory", "ephemeral", "ephemeral", "ephemeral"),
+)
+# Much is deleted and leaves the disk, as histories from this seed on have it.
+REWRITING_FROM = 5_000_000
+REWRITING = Habits(
+    (40, 25, 8, 3, 6, 10, 6, 8, 8, 8, 3), ("fsync", "fsync", "disk", "disk", "memory", "ephemeral")
 )
 
 
@@ -71,6 +79,7 @@ def random_workflow(seed: int, length: int) -> Callable[[Run], None]:
     def workflow(run: Run) -> None:
         draw = random.Random(f"workload {seed}")
         habits = RESTLESS if seed >= RESTLESS_FROM else ORDINARY
+        habits = REWRITING if seed >= REWRITING_FROM else habits
         for _ in range(length):
             step(run, draw, habits)
 
@@ -109,6 +118,10 @@ def step(run: Run, draw: random.Random, habits: Habits) -> None:
                 for key in draw.sample((None, None, "p1", "p2", "k1"), 3)
             ]
         )
+    elif kind == "rewrite":
+        run.rewrite(topic)
+    elif kind == "tidy":
+        run.tidy(draw.choice((1, 3)))
     elif kind == "restart":
         ending = draw.choice(("clean", "kill", "crash"))
         run.reopen(ending, draw.choice(CrashPlan.standard()))  # type: ignore[arg-type]

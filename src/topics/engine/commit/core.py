@@ -213,7 +213,8 @@ class Core:
             with contextlib.suppress(StorageError):
                 while topic.untagged and not topic.dropped:
                     block = topic.untagged[-1]
-                    is_here = block.is_ghost or self.segments.holds(block)
+                    is_gone = block.is_ghost or block.stop <= topic.floor
+                    is_here = is_gone or self.segments.holds(block)
                     if is_here:
                         next(self.index_tags(topic), None)
                     else:

@@ -138,7 +138,8 @@ class Tiering:
         block = self._wanted
         if block is not None:
             columns: list[Columns] = []
-            if block.row is None or block.segment is None or not block.segment.is_cold:
+            held = block.segment
+            if held is None or not held.is_cold or held.number not in self._segments.live:
                 # It is gone, or somewhere else by now.
                 self._wanted = None
                 return

@@ -27,12 +27,12 @@ from topics.engine.state.topic import Topic
 from topics.storage.columns import Columns, Spans
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 
-# What is read and written in one go; each call to the cold store has its price.
-BATCH_BYTES, COLD_BATCH_BYTES = 256 * 1024, 2 * 1024 * 1024
+# What is read in one go: a block, and more of the cold store, where each call has its price.
+BATCH_BYTES, COLD_BATCH_BYTES = 1, 2 * 1024 * 1024
 # A paced rewrite rests so many times as long as it works.
-REST = 3
+REST = 8
 # What is written between two syncs, so that the log's own do not wait for all of it.
-SYNC_BYTES = 8 * 1024 * 1024
+SYNC_BYTES = 1024 * 1024
 # Rows that are looked at, and blocks that switch, in one slice.
 ROWS_SLICE, SWITCH_SLICE = 200, 50
 
@@ -91,7 +91,7 @@ def rewrite(
     writer = SegmentWriter(core.data.fs, core.data.segments, number)
     pieces: list[Piece] = []
     finished: list[SegmentInfo] = []
-    try:
+    with core.abandoning(partial(_abandon, core, writer)):
         for held in sources:
             found: list[Piece] = []
             yield from _pieces(core, held, found)
@@ -101,30 +101,33 @@ def rewrite(
             pieces += found
         if pieces:
             yield from core.background.run(lambda: finished.append(writer.finish()))
-    except BaseException:
-        try:
-            writer.abandon()
-        except OSError:
-            # Whoever trims tries again.
-            core.segments.garbage.append(number)
-        raise
     if not pieces:
         writer.abandon()
         return Rewritten()
     new = core.segments.adopt(finished[0], writer.flags)
     # Kept until every piece has switched: the first ones may be let go of meanwhile.
     new.left += 1
-    for index, piece in enumerate(pieces):
-        if _switch(core, piece, new) or index % SWITCH_SLICE == SWITCH_SLICE - 1:
-            yield
-    new.left -= 1
-    core.segments.attached(new)
+    try:
+        for index, piece in enumerate(pieces):
+            if _switch(core, piece, new) or index % SWITCH_SLICE == SWITCH_SLICE - 1:
+                yield
+    finally:
+        new.left -= 1
+        core.segments.attached(new)
     before = sum(held.payload_bytes for held in sources)
     kept = sum(piece.dead.count(0) for piece in pieces)
     return Rewritten(
         len(sources), sum(held.info.flag_count for held in sources) - kept,
         before - new.payload_bytes,
     )  # fmt: skip
+
+
+def _abandon(core: Core, writer: SegmentWriter) -> None:
+    try:
+        writer.abandon()
+    except OSError:
+        # Whoever trims tries again.
+        core.segments.garbage.append(writer.number)
 
 
 def _pieces(core: Core, held: Segment, found: list[Piece]) -> Iterator[None]:
@@ -149,6 +152,8 @@ def _copy(core: Core, held: Segment, pieces: list[Piece], writer: SegmentWriter,
         began_s = core.clock.monotonic_s()
         read = core.segments.read_rows(held, [piece.source for piece in batch], is_cold=is_cold)
         for piece, whole in zip(batch, read, strict=True):
+            if piece is not batch[0]:
+                began_s = _rested(core, began_s, rest)
             kept = erased(whole, piece.source.first, piece.dead, piece.floor)
             piece.row = writer.add(
                 kept, topic_id=piece.topic.id, epoch=piece.topic.epoch, first=piece.source.first,
@@ -156,7 +161,13 @@ def _copy(core: Core, held: Segment, pieces: list[Piece], writer: SegmentWriter,
             )  # fmt: skip
             piece.ends = kept.ends
         writer.sync_after(SYNC_BYTES)
-        core.background.jobs.rest(rest * (core.clock.monotonic_s() - began_s))
+        _rested(core, began_s, rest)
+
+
+def _rested(core: Core, began_s: float, rest: int) -> float:
+    """Rests for work that began then; when it is over."""
+    core.background.jobs.rest(rest * (core.clock.monotonic_s() - began_s))
+    return core.clock.monotonic_s()
 
 
 def _batches(pieces: list[Piece], size_max: int) -> Iterator[list[Piece]]:

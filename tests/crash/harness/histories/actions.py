@@ -330,6 +330,18 @@ def slices(world: World, draw: random.Random) -> None:
             world.late.step(draw)
 
 
+def rewrite(world: World, draw: random.Random) -> None:
+    """An erasure, to its end or as long as it takes beside everything else."""
+    name = draw.choice(world.mood.names)
+    if world.instance(name) is None:
+        return
+    if draw.random() < 0.3:
+        world.call(lambda: world.engine.rewrite(name))
+        return
+    world.call(lambda: world.engine.submit_rewrite(name))
+    slices(world, draw)
+
+
 def forward(world: World, draw: random.Random) -> None:
     for _ in range(draw.randint(1, 3)):
         world.call(world.forward)
@@ -426,5 +438,5 @@ STEPS: dict[str, Step] = {
     "ack": ack, "nack": nack, "cursor": cursor, "uncursor": uncursor, "read": read,
     "checkpoint": checkpoint, "slices": slices, "forward": forward, "time": time,
     "quiesce": quiesce, "retry": retry, "fault": fault, "memory": memory, "cold": cold,
-    "restart": restart, "spoil": spoil, "stall": stall,
+    "restart": restart, "spoil": spoil, "stall": stall, "rewrite": rewrite,
 }  # fmt: skip

@@ -22,6 +22,8 @@ KINDS: dict[str, int] = {
     "read": 6, "checkpoint": 8, "slices": 10, "forward": 6, "time": 8, "quiesce": 4, "retry": 3,
     "fault": 5, "memory": 3, "cold": 4, "restart": 9, "spoil": 1, "stall": 3,
 }  # fmt: skip
+# From this seed on, topics are rewritten too, because somebody asks or because it is time.
+REWRITING_FROM = 5_000_000
 BAD_LUCK = ("fault", "memory", "cold", "spoil")
 LENGTHS = (8, 15, 25, 40)
 
@@ -68,6 +70,8 @@ def mood_of(seed: int) -> Mood:
     if draw.random() < 0.5:
         mood.theme = draw.choice(sorted(THEMES))
         THEMES[mood.theme](mood, draw)
+    if seed >= REWRITING_FROM:
+        _rewriting(mood, draw)
     some = draw.sample(mood.names, min(draw.choice((1, 2, 5, 5)), len(mood.names)))
     mood.names = "".join(sorted({*some, *(name for edge in mood.edges for name in edge)}))
     return mood
@@ -164,6 +168,16 @@ def _edges(draw: random.Random) -> list[tuple[str, str]]:
 def _heavier(mood: Mood, factor: float, *kinds: str) -> None:
     for kind in kinds:
         mood.weights[kind] = KINDS[kind] * factor
+
+
+def _rewriting(mood: Mood, draw: random.Random) -> None:
+    """Whatever else happens: much is deleted, and leaves the disk."""
+    mood.weights["rewrite"] = draw.choice((4, 12))
+    mood.weights["delete"] = max(mood.weights["delete"], 15)
+    mood.weights["time"] = max(mood.weights["time"], 8)
+    mood.settings = msgspec.structs.replace(
+        mood.settings, seal_age_ms=draw.choice((500, 3000)), rewrite_age_ms=draw.choice((0, 2000)),
+    )  # fmt: skip
 
 
 def _tiers(mood: Mood, draw: random.Random) -> None:
