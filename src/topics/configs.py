@@ -35,6 +35,10 @@ LEASE_MS_MIN, LEASE_MS_MAX = 100, 86_400_000
 CLAIM_JITTER_MS_MAX = 5_000
 
 
+# Shown: a bucket that would forget is refused, in words.
+_DISCARD = msgspec.Meta(extra_json_schema={"default": "reject"})
+
+
 class ConfigFields(TypedDict, total=False):
     """The config of a topic; what is left out has its default."""
 
@@ -60,6 +64,7 @@ class ConfigFields(TypedDict, total=False):
 class BucketInput(ConfigInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A bucket's config as a client writes it."""
 
+    discard: Annotated[Discard | UnsetType, _DISCARD] = UNSET
     history: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_MAX)] = 1
     grace_ms: U64 = GRACE_MS
 

@@ -35,6 +35,7 @@ def encoded(value: object) -> str:
 
 
 schemathesis.openapi.format("tag", texts(256))
+schemathesis.openapi.format("key", texts(256).filter(lambda key: key not in ("", ".", "..")))
 schemathesis.openapi.format("node", texts(128).filter(bool))
 schemathesis.openapi.format("list-cursor", NAMES.map(lambda name: encoded({"after": name})))
 schemathesis.openapi.format(
@@ -52,6 +53,11 @@ class Rule:
 
 
 RULES = (
+    Rule("GET /v0/kv/{bucket}/keys", "at_seq is above the head", "depends on the bucket's head"),
+    Rule("GET /v0/kv/{bucket}/keys/{key}", "at_seq is above the head", "the same"),
+    Rule("GET /v0/kv/{bucket}/keys", "say two things", "compares two parameters"),
+    Rule("GET /v0/kv/{bucket}/keys/{key}", "say two things", "the same"),
+    Rule("GET /v0/kv/{bucket}/keys/{key}", "history is of all times", "compares parameters"),
     Rule("PUT /v0/routers/{router}", "source and dest must differ", "compares two fields"),
     Rule("PUT /v0/topics/{topic}", "dead_letter must name another topic", "compares with the path"),
     Rule("POST /v0/topics/{topic}", "dead_letter must name another topic", "the same, inline"),

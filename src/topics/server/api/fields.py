@@ -74,6 +74,17 @@ _SMALL = {"maximum": I64_MAX - 1}
 RULES: dict[str, dict[str, Any]] = {
     "DeleteBody": {"anyOf": _given("before_seq", "match")},
     "Hold": {"anyOf": _given("max_bytes", "max_age_ms")},
+    "BucketInput": {
+        "allOf": [
+            {
+                "properties": {
+                    "discard": {"const": "reject"},
+                    "ttl_ms": {"const": 0},
+                    "type": {"enum": ["log", None]},
+                }
+            }
+        ]
+    },
     "RangeBody": {
         "anyOf": [
             {"properties": {"format": {"enum": ["json", "none"]}}},

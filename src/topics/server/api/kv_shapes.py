@@ -92,14 +92,6 @@ class KeyPut(msgspec.Struct, kw_only=True):
     performance: Performance
 
 
-class KeyValue(msgspec.Struct, kw_only=True):
-    key: str
-    value: AnyValue
-    seq: int
-    ts: int
-    performance: Performance
-
-
 class KeyVersion(msgspec.Struct, kw_only=True):
     """A version has a value, a marker says that the key was deleted."""
 
@@ -109,9 +101,14 @@ class KeyVersion(msgspec.Struct, kw_only=True):
     deleted: Literal[True] | UnsetType = UNSET
 
 
-class KeyHistory(msgspec.Struct, kw_only=True):
+class KeyFound(msgspec.Struct, kw_only=True):
+    """A version of a key, or, with `history`, all that are left, oldest first."""
+
     key: str
-    versions: list[KeyVersion]
+    value: AnyValue = UNSET
+    seq: int | UnsetType = UNSET
+    ts: int | UnsetType = UNSET
+    versions: list[KeyVersion] | UnsetType = UNSET
     performance: Performance
 
 

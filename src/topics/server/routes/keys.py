@@ -22,10 +22,9 @@ from topics.server.api.kv_shapes import (
     AnyValue,
     KeyDeleted,
     KeyEntry,
-    KeyHistory,
+    KeyFound,
     KeyPage,
     KeyPut,
-    KeyValue,
     KeyVersion,
     PrefixBody,
     PrefixDeleted,
@@ -76,7 +75,7 @@ class KeyRoutes:
             ),
             Route(
                 method="GET", path=one, handler=self.get, scopes=READ,
-                parameters=(*_AT, history), answers={200: KeyValue},
+                parameters=(*_AT, history), answers={200: KeyFound},
                 summary="A key's value, now or then; or its history.",
                 errors=("key_not_found", *past, *found),
             ),
@@ -208,7 +207,7 @@ class KeyRoutes:
     def _get(self, call: Call, name: str, key: str, at: int | None, snapshot: str | None) -> Answer:
         engine, bucket = self._services.engine, self._desk.buckets.get(name)
         found = reading.get(engine, bucket, key, at=at, snapshot=snapshot)
-        body = KeyValue(
+        body = KeyFound(
             key=key, value=Raw(found.value or b"null"), seq=found.seq, ts=found.ts,
             performance=call.performance(),
         )  # fmt: skip
@@ -216,7 +215,7 @@ class KeyRoutes:
 
     def _history(self, call: Call, name: str, key: str) -> Answer:
         found = reading.history(self._services.engine, self._desk.buckets.get(name), key)
-        body = KeyHistory(
+        body = KeyFound(
             key=key, versions=[_version(each) for each in found], performance=call.performance()
         )
         return call.answer(body)
