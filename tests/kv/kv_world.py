@@ -7,6 +7,7 @@ the list makes of all that was not lost, and the replica the same as soon as it 
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from tests.support.engines import Ending, World, explained
 from topics.engine.engine import Engine
 from topics.errors import Compacted, Conflicting
 from topics.kv.embedded import KeyValue, buckets_of, open_bucket
-from topics.testing import CrashPlan
+from topics.testing import CrashPlan, FakeClock, FakeDisk
 
 SOURCE, REPLICA = "kv:s", "kv:r"
 ROUTER = "s-to-r"
@@ -163,6 +164,17 @@ class KvWorld:
         self.snapshots.clear()
         self.world.restart(how, plan)
         self.account()
+
+    def recovered(self, image: FakeDisk) -> KvWorld:
+        """The same on another disk, with nothing but what that has."""
+        found = copy.copy(self)
+        found.world = copy.copy(self.world)
+        found.world.disk = image
+        found.world.clock = FakeClock(self.world.clock.wall_ms())
+        found.world.engine = found.world.open()
+        found.changes, found.snapshots = dict(self.changes), []
+        found.account()
+        return found
 
     # -- what has to hold --------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import random
+import time
 from collections.abc import Callable
 
 import hypothesis
@@ -18,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.kv.kv_world import KEYS, PREFIXES, KvWorld
+from tests.kv.kv_world import KEYS, PREFIXES, KvWorld, history
 from topics.testing import CrashPlan
 
 PLANS = st.sampled_from(CrashPlan.standard())
@@ -128,11 +129,24 @@ def run(seed: int, examples: int, steps: int) -> None:
     )  # fmt: skip
 
 
-def test_a_bucket_holds_what_was_written_whatever_happens() -> None:
-    run(1, 100, 25)
-
-
 @pytest.mark.slow
-def test_a_bucket_holds_what_was_written_in_long_histories(tally: Callable[..., None]) -> None:
-    run(int(os.environ.get("TEST_SEED", "2")), LONG, 40)
-    tally(bucket_histories=LONG)
+def test_a_bucket_holds_what_was_written_whatever_happens() -> None:
+    """Puts, deletes, range deletes, compaction, snapshots, a replica and every kind of end."""
+    run(1, 100, 20)
+
+
+def test_histories_from_seeds() -> None:
+    """Weighted towards what compaction has to get right: snapshots, late replicas, crashes."""
+    for seed in range(40):
+        history(seed)
+
+
+@pytest.mark.full(share=1)
+@pytest.mark.timeout(0)
+def test_many_histories_from_seeds(deadline: float, tally: Callable[..., None]) -> None:
+    """As many as there is time for, and never fewer than `LONG`."""
+    for seed in itertools.count(1000):
+        if seed >= 1000 + LONG and time.monotonic() > deadline:
+            break
+        history(seed)
+        tally(bucket_histories=1)

@@ -63,17 +63,30 @@ class BucketCalls(Lifecycle):
 
     def value_at(self, topic: Topic, seq: int) -> tuple[bytes, int]:
         """Data and time of a live record. Raises ColdMiss."""
-        block = topic.blocks[topic.block_at(seq)]
+        value, columns, place = self._record_at(topic, seq)
+        return value, columns.time_of(place)
+
+    def data_at(self, topic: Topic, seq: int) -> bytes:
+        """The data of a live record. Raises ColdMiss."""
+        return self._record_at(topic, seq)[0]
+
+    def _record_at(self, topic: Topic, seq: int) -> tuple[bytes, Columns, int]:
+        if self._is_closed:
+            self._check_open()
+        blocks = topic.blocks
+        block = blocks[-1]
+        if seq < block.first:
+            block = blocks[topic.block_at(seq)]
         columns = block.columns or self.core.segments.columns(block)
-        place = seq - block.first
-        raw = bytes(columns.payload[columns.start(place) : columns.ends[place]])
-        has_meta = columns.metas is not None and bool(columns.metas[place])
-        return data_of(raw, has_meta=has_meta), columns.time_of(place)
+        place, ends, metas = seq - block.first, columns.ends, columns.metas
+        raw = bytes(columns.payload[ends[place - 1] if place else 0 : ends[place]])
+        return data_of(raw, has_meta=metas is not None and bool(metas[place])), columns, place
 
     def time_at(self, topic: Topic, seq: int) -> int:
         """When a live record was committed; never waits for the cold store."""
         block = topic.blocks[topic.block_at(seq)]
-        return self.core.segments.spans(block).time_of(seq - block.first)
+        spans = block.columns or self.core.segments.spans(block)
+        return spans.time_of(seq - block.first)
 
     def is_at_hand(self, topic: Topic, seq: int) -> bool:
         """Whether a record is in memory."""

@@ -7,6 +7,7 @@ error: the product moved on and the bug has to be planted anew.
 from __future__ import annotations
 
 from tests.crash.harness.history_mutants import HISTORY_MUTANTS
+from tests.crash.harness.kv_mutants import KV_MUTANTS
 from tests.crash.harness.mutant import Mutant
 from tests.crash.harness.stage_mutants import STAGE_MUTANTS
 
@@ -328,6 +329,7 @@ MUTANTS = (
     ),
     *HISTORY_MUTANTS,
     *STAGE_MUTANTS,
+    *KV_MUTANTS,
 )  # fmt: skip
 
 

@@ -26,6 +26,8 @@ from tests.crash.harness.stage_lateness import run_late_history
 from tests.crash.harness.stage_workflows import WORKFLOWS as STAGE_WORKFLOWS
 from tests.crash.harness.stage_workflows import run_history as stage_history
 from tests.crash.harness.workflows import WORKFLOWS
+from tests.kv.kv_sweep import sweep as bucket_sweep
+from tests.kv.kv_world import history as bucket_history
 from topics.testing import CrashPlan, OrderViolation
 
 FOUND = 3
@@ -137,9 +139,23 @@ def search_stages(seconds: float, first: str) -> str | None:
     return None
 
 
+def search_buckets(seconds: float, first: str) -> str | None:
+    stop = time.monotonic() + seconds
+    try:
+        if first == "sweep":
+            bucket_sweep("disk", ("lose-all",))
+        for seed in itertools.count():
+            if time.monotonic() > stop:
+                break
+            bucket_history(seed)
+    except (Exception, OrderViolation) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 SEARCHES = {
     "log": search, "queue": search_queues, "router": search_routers, "chain": search_chains,
-    "whole": search_wholes, "stage": search_stages,
+    "whole": search_wholes, "stage": search_stages, "kv": search_buckets,
 }  # fmt: skip
 
 if __name__ == "__main__":
