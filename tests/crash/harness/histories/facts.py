@@ -215,6 +215,11 @@ class Sight:
             # It is seen before it is durable, and writes on their way may have evicted it instead.
             # Before it is written nobody but this model sees it: a read writes it first.
             return self._may_be_evicted()
+        if was == EXPIRED and now == DELETED and self.loses:
+            # Likewise: a delete that was on its way is there, that it had expired first is not.
+            return any(
+                o.outcome == "unknown" and o.removes(seq, self._tag(seq)) for o in known.asked
+            )
         if was == DELETED and now == LIVE and self.loses:
             # An acknowledged job is as durable as its class.
             return any(o.kind == "ack" and seq in o.seqs for o in known.removals)
@@ -226,7 +231,7 @@ class Sight:
             return swaps or unfelt or self._may_restart(now)
         if now == DELETED:
             n, _ = known.held.get(seq, (0, 0))
-            tag = self.born[n].record.get("tag") if n else None
+            tag = self._tag(seq)
             named = any(o.removes(seq, tag) or (not n and o.match) for o in known.removals)
             is_dead = any(c.max_deliveries for c in self.configs) and seq in known.claimed
             return named or is_dead
@@ -238,6 +243,11 @@ class Sight:
         if now == "crash":
             return self.loses and seq > known.durable_upto
         return self._may_restart(now)
+
+    def _tag(self, seq: int) -> str | None:
+        n, _ = self.known.held.get(seq, (0, 0))
+        tag: str | None = self.born[n].record.get("tag") if n else None
+        return tag
 
     def _may_restart(self, now: str) -> bool:
         return now == "restart" and self.ending != "live" and "ephemeral" in self.classes
