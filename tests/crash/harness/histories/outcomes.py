@@ -50,7 +50,8 @@ def refuse(world: World, asked: Asked) -> None:
     for edge in [edge for edge in world.past_edges if edge.ended is asked]:
         world.past_edges.remove(edge)
         edge.ended = None
-        world.edges.setdefault(edge.name, edge)
+        if edge.asked.outcome != "refused":
+            world.edges.setdefault(edge.name, edge)
 
 
 def acknowledge(world: World, asked: Asked, result: Any) -> None:
