@@ -63,7 +63,9 @@ class Committer:
         self.write_s = self.sync_s = 0.0
 
     def _lane_of(self, topic: Topic) -> Lane:
-        return self._lanes[shard_of(topic.id, len(self._lanes))]
+        lanes = self._lanes
+        # Mostly there is one, and this is asked with every frame.
+        return lanes[0] if len(lanes) == 1 else lanes[shard_of(topic.id, len(lanes))]
 
     # -- staging -----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Raw
 
 from topics.engine.commit.core import Core
+from topics.engine.commit.ticket import unknown
 from topics.engine.ops import ceilings, repeats
 from topics.engine.ops.growth import Brought, check_room, publish, published
 from topics.engine.ops.told import Teller, ToldFrame
@@ -24,7 +25,7 @@ from topics.engine.state.kinds import is_marker, kind_of
 from topics.engine.state.record import RECORD, meta_part, node_part
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Request
-from topics.errors import TopicsError
+from topics.errors import Poisoned, TopicsError
 from topics.settings import Settings
 from topics.storage import columns as columns_codec
 from topics.storage import frames
@@ -121,6 +122,10 @@ def _append(
     is_bounded = bool(settings.max_total_bytes) or config.discard == "reject"
     if is_bounded and not (config.is_bucket and more is not None and is_marker(more.kind)):
         check_room(core, topic, 1, size)
+    is_resident = topic.durability == "ephemeral"
+    if is_resident and more is None and not topic.gated and topic.refusal is None:
+        _append_resident(core, topic, wire, ts, owner, teller)
+        return
     frame = topic.joining
     is_new = (
         frame is None
@@ -129,25 +134,42 @@ def _append(
         or frame.teller is not teller
         or not (frame.gated or ceilings.is_below(topic, seq))
     )
+    # What can fail comes before the first trace of the write: its key, its seq.
     if frame is None or is_new:
-        frame = SinglesFrame(core, topic, ts, teller)
-    is_resident = topic.durability == "ephemeral"
-    if is_resident:
-        # What can fail comes before the first trace of the write: its key, its seq.
-        frame.add(wire, more, owner)
-        frame.put_together()
+        frame = SinglesFrame(core, topic, ts, teller, wire, more, owner)
+        if is_resident:
+            frame.put_together()
     if more is not None and more.digest:
         repeats.remember(core, topic, more.digest, seq, 1, ts)
     frame.assign(1, size)
     if is_resident:
         core.committer.apply_resident(frame)
         return
-    frame.add(wire, more, owner)
     if is_new:
         core.committer.stage(frame)
         topic.joining = frame
+    else:
+        frame.add(wire, more, owner)
     if not is_bounded:
         frame.open_up()
+
+
+def _append_resident(
+    core: Core, topic: Topic, wire: bytes, ts: int, owner: Any, teller: Teller
+) -> None:
+    """A record of nothing but data that nothing stands in front of: it needs no frame."""
+    seq, committer = topic.next_seq, core.committer
+    committer.write_s = committer.sync_s = 0.0
+    try:
+        topic.assign(1, 0, ts)
+        publish_one(core, topic, seq, wire, ts)
+    except Exception as error:
+        # As with a frame: what is in memory is no longer what was told.
+        poisoned = Poisoned(f"an operation could not be applied: {error!r}")
+        committer.fail(poisoned)
+        owner.fail(unknown(poisoned))
+        raise poisoned from error
+    teller.together(topic, seq, ts, [owner])
 
 
 class SinglesFrame(ToldFrame):
@@ -159,7 +181,16 @@ class SinglesFrame(ToldFrame):
 
     __slots__ = ("columns", "keys", "more", "owners", "records", "seq_max")
 
-    def __init__(self, core: Core, topic: Topic, ts: int, teller: Teller) -> None:
+    def __init__(
+        self,
+        core: Core,
+        topic: Topic,
+        ts: int,
+        teller: Teller,
+        wire: bytes,
+        more: More | None,
+        owner: Any,
+    ) -> None:
         # As in Growth, all fields in one place.
         self.topic = topic
         self.kind = frames.APPEND
@@ -172,9 +203,9 @@ class SinglesFrame(ToldFrame):
         self.teller = teller
         # The columns, once the frame is closed, unless it has one record of nothing but data.
         self.columns: Columns | None = None
-        self.records: list[bytes] = []
-        self.more: dict[int, More] = {}
-        self.owners: list[Any] = []
+        self.records = [wire]
+        self.more = {} if more is None else {0: more}
+        self.owners = [owner]
 
     def add(self, wire: bytes, more: More | None, owner: Any) -> None:
         if more is not None:
@@ -202,9 +233,10 @@ class SinglesFrame(ToldFrame):
     def put_together(self) -> None:
         """Closes it: no more records, and their columns."""
         self.count = len(self.records)
-        self.payload = b"".join(self.records)
         if self.count == 1 and not self.more:
+            self.payload = self.records[0]
             return
+        self.payload = b"".join(self.records)
         nodes, tags, metas, kinds, self.keys = self._columns_of_more()
         ends = array("I", accumulate(map(len, self.records)))
         times_at, times = array("I", (0,)), array("q", (self.ts,))
