@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from bench import churn, cold, engine, peers, queues, ranges, rewrite, routers, shapes, sse, stages
+from bench import (
+    churn,
+    cold,
+    engine,
+    peers,
+    queues,
+    ranges,
+    rewrite,
+    routers,
+    shapes,
+    spark,
+    sse,
+    stages,
+)
 from bench.report import Report
 
 SUITES = {
@@ -18,6 +31,7 @@ SUITES = {
     "rewrite": ("Rewriting beside writes, and what an overwritten topic takes", rewrite.run),
     "queues": ("Queues beside a Redis Streams consumer group", queues.run),
     "stages": ("Stages: batches that are there at once", stages.run),
+    "spark": ("Spark beside the server", spark.run),
     "sse": ("Watching over server-sent events", sse.run),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ENGINE, HTTP = "contract.md", "contract-http.md"
+ENGINE, HTTP, SPARK = "contract.md", "contract-http.md", "contract-spark.md"
 ROW = re.compile(r"^\| (?P<promise>.+) \| `(?P<file>tests/\S+\.py)::(?P<test>\w+)` \|$")
 
 
@@ -38,7 +38,8 @@ def files(document: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("document", "file"), [(name, file) for name in (ENGINE, HTTP) for file in files(name)]
+    ("document", "file"),
+    [(name, file) for name in (ENGINE, HTTP, SPARK) for file in files(name)],
 )
 def test_every_test_in_the_list_exists(document: str, file: str) -> None:
     """A promise whose test was renamed or removed is a promise without a test."""

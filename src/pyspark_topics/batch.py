@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_topics import places, push, tasks
-from pyspark_topics.accounts import Account, account, existing
+from pyspark_topics.accounts import account, existing
 from pyspark_topics.http import Server
-from pyspark_topics.offsets import Gaps
 from pyspark_topics.options import SourceOptions
-from pyspark_topics.splits import Part, split
+from pyspark_topics.splits import Part, Planned, split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +27,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        accounts: list[tuple[str, Account, Gaps | None]] = []
+        planned = []
         with Server(options.access) as server:
             for topic, state in existing(server, options).items():
                 place = places.start_of(server, options, topic, state)
@@ -36,9 +35,9 @@ class BatchReader(DataSourceReader):
                 end = places.check_order(options, topic, place.seq, end)
                 found = account(server, topic, state, place.seq, end)
                 found = push.narrowed(server, topic, found, self._wanted)
-                accounts.append((topic, found, place.known))
+                planned.append(Planned(topic, found, place.known, place.growing))
         parts = split(
-            accounts, partitions_min=options.partitions_min, rows_max=options.partition_records_max
+            planned, partitions_min=options.partitions_min, rows_max=options.partition_records_max
         )
         return [replace(part, match=self._wanted.match) for part in parts]
 
@@ -52,7 +51,7 @@ class BatchReader(DataSourceReader):
 class PushingReader(BatchReader):
     """A reader that takes filters. Spark refuses it unless its conf allows them."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._wanted = push.wanted(filters)
         # All of them are applied again: a gap's row is judged by its own columns.
         return filters

@@ -71,6 +71,12 @@ class NamedCursor:
                     raise
             self._keep(topic, place.epoch, place.seq)
 
+    def rest(self) -> None:
+        """Gives the leases back, so that the next one need not wait for their end."""
+        self._leases.close()
+        self._leases = _Leases(self._options, self._name, self._owner)
+        self._told.clear()
+
     def _put(self, topic: str, suffix: str, body: dict[str, Any]) -> dict[str, Any]:
         path = topic_path(topic, "cursors", self._name + suffix)
         until = time.monotonic() + LEASE_MS / 1000 + RENEW_S
@@ -110,6 +116,7 @@ class _Leases:
         self._body = {"owner": owner, "lease_ms": LEASE_MS}
         self._topics: set[str] = set()
         self._taken = ""
+        self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def add(self, topic: str) -> None:
@@ -125,16 +132,24 @@ class _Leases:
                 f"cursor {self._name!r} of topic {self._taken!r} was taken by another query"
             )
 
+    def close(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
     def _renew(self) -> None:
         with Server(self._access) as server:
-            while not self._taken:
-                time.sleep(RENEW_S)
-                for topic in list(self._topics):
-                    try:
-                        server.put(topic_path(topic, "cursors", self._name), self._body)
-                    except Refused as error:
-                        if error.reason == "cursor_leased":
-                            self._taken = topic
-                    except TopicsSparkError:
-                        # Away for now: the lease of a server that restarts is taken anew.
-                        pass
+            while not self._taken and not self._over.wait(RENEW_S):
+                self._put_all(server, self._body)
+            self._put_all(server, {**self._body, "lease_ms": 0})
+
+    def _put_all(self, server: Server, body: dict[str, Any]) -> None:
+        for topic in list(self._topics):
+            try:
+                server.put(topic_path(topic, "cursors", self._name), body)
+            except Refused as error:
+                if error.reason == "cursor_leased":
+                    self._taken = topic
+            except TopicsSparkError:
+                # Away for now: the lease of a server that restarts is taken anew.
+                pass

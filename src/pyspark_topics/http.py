@@ -48,14 +48,17 @@ class Server:
         data = None
         if body is not None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        pause_s = self._access.retry_interval_ms / 1000
-        for left in range(self._access.retries, -1, -1):
-            wait_s = pause_s
+        left, pause_s = self._access.retries, self._access.retry_interval_ms / 1000
+        while True:
+            is_kept, wait_s = self._connection is not None, pause_s
             try:
                 status, content, after_s = self._once(method, path, data)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                if left == 0:
+                if is_kept and not isinstance(error, TimeoutError):
+                    # The server closes connections that are idle: that is no failure yet.
+                    continue
+                if left == 0 or isinstance(error, TimeoutError):
                     words = self._redacted(f"{type(error).__name__}: {error}")
                     raise Unreachable(f"{self._access.url} does not answer: {words}") from None
             else:
@@ -65,8 +68,8 @@ class Server:
                     raise self._refusal(status, content)
                 wait_s = max(wait_s, min(after_s, _RETRY_AFTER_S_MAX))
             time.sleep(wait_s)
+            left -= 1
             pause_s = min(pause_s * 2, max(pause_s, RETRY_INTERVAL_MS_MAX / 1000))
-        raise AssertionError("the last try returns or raises")
 
     def _once(self, method: str, path: str, data: bytes | None) -> tuple[int, bytes, float]:
         if self._connection is None:

@@ -35,6 +35,19 @@ class Place:
         ahead = tuple(gap for gap in self.known if gap[1] > self.seq)
         return replace(self, seq=seq, head=head, lost=self.lost + lost, known=ahead)
 
+    @property
+    def growing(self) -> int | None:
+        """The first seq of a gap that was there at this very place, and may have grown since.
+
+        A topic at its cap evicts all the time: what goes before the first batch has read it was
+        never counted on.
+        """
+        return next((low for low, _ in self.known if low == self.seq + 1), None)
+
+
+def is_known(known: Gaps, first: int, last: int) -> bool:
+    return any(low <= first and last <= high for low, high in known)
+
 
 Places = dict[str, Place]
 

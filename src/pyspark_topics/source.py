@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
-from pyspark_topics.options import source_options
+from pyspark_topics.options import sink_options, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -27,14 +33,28 @@ class DefaultSource(DataSource):
     def schema(self) -> str:
         return SCHEMA
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+    def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_topics.batch import BatchReader, PushingReader
 
         options = source_options(self.options, is_stream=False)
         # Spark refuses a reader that could take filters while its conf forbids them.
         return (PushingReader if options.pushdown else BatchReader)(options)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pyspark_topics.stream import StreamReader
 
         return StreamReader(source_options(self.options, is_stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_topics.sink import BatchWriter, check_writable
+
+        options = sink_options(self.options)
+        check_writable(schema, options, overwrite=overwrite)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from pyspark_topics.sink import StreamWriter, check_writable
+
+        options = sink_options(self.options)
+        check_writable(schema, options, overwrite=overwrite)
+        return StreamWriter(options)

@@ -19,30 +19,40 @@ from pyspark_topics.offsets import Gaps
 class Part(InputPartition):
     """What one task reads: (from_seq, to_seq] of an epoch, or what a topic had that is gone.
 
-    `known` are the gaps that are no failure; None when none is. `match` narrows it to tags.
+    `known` are the gaps that are no failure, `growing` the first seq of one that may be larger by
+    now. `match` narrows it to tags.
     """
 
     topic: str
     epoch: str
     from_seq: int
     to_seq: int
-    known: Gaps | None = None
+    known: Gaps = ()
+    growing: int | None = None
     is_recreated: bool = False
     match: list[str] | None = None
 
 
-def split(
-    accounts: list[tuple[str, Account, Gaps | None]], *, partitions_min: int, rows_max: int | None
-) -> list[Part]:
+@dataclass(frozen=True)
+class Planned:
+    """A range of a topic that a batch reads, and which gaps in it are no failure."""
+
+    topic: str
+    account: Account
+    known: Gaps
+    growing: int | None
+
+
+def split(planned: list[Planned], *, partitions_min: int, rows_max: int | None) -> list[Part]:
     """The partitions of a batch, in the order of topics and seqs."""
-    total = sum(found.count for _, found, _ in accounts)
+    total = sum(each.account.count for each in planned)
     rows = max(1, total // partitions_min)
     if rows_max is not None:
         rows = min(rows, rows_max)
     return [
-        Part(topic, found.epoch, first, last, known)
-        for topic, found, known in accounts
-        for first, last in _cuts(found, rows)
+        Part(each.topic, each.account.epoch, first, last, each.known, each.growing)
+        for each in planned
+        for first, last in _cuts(each.account, rows)
     ]
 
 

@@ -2,12 +2,13 @@
 
 Nothing that Spark forgets may carry correctness. The first place is not kept by Spark before the
 first batch is done, so it follows from the server alone; `commit` comes late or never, and `stop`
-hardly ever, so neither does anything.
+hardly ever, so no promise rests on either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,14 +21,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_topics import offsets, places, tasks
-from pyspark_topics.accounts import Account, State, account, existing, states
+from pyspark_topics.accounts import Account, State, account, existing, state_of, states
 from pyspark_topics.admission import Budget, admit
 from pyspark_topics.cursors import NamedCursor
 from pyspark_topics.errors import DataLoss
 from pyspark_topics.http import Server
-from pyspark_topics.offsets import Gaps, Place, Places
+from pyspark_topics.offsets import Place, Places, is_known
 from pyspark_topics.options import SourceOptions
-from pyspark_topics.splits import Part, split
+from pyspark_topics.splits import Part, Planned, split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,68 +55,84 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- called in the driver --------------------------------------------------------------------
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         found = {}
         look = existing if self._options.fail_on_data_loss else states
         for topic, state in look(self._connected(), self._options).items():
             found[topic] = self._begin(topic, state, is_first=True)
         return offsets.encode(found)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.records_max is not None:
             return ReadMaxRows(self._options.records_max)
         if self._options.bytes_max is not None:
             return ReadMaxBytes(self._options.bytes_max)
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         self._is_bounded = True
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = offsets.decode(start)
         self._lead(at)
         now = self._look()
         bases = self._bases(at, now)
-        pending = {
-            topic: account(
+        end = dict(at)
+        pending = {}
+        for topic, base in bases.items():
+            if topic not in at and base.seq:
+                # It goes on where its cursor is: first the place is kept, the next batch reads.
+                end[topic] = base
+                continue
+            found = account(
                 self._connected(), topic, now[topic], base.seq, now[topic].head,
                 rows_max=self._budget(limit).rows_max,
-            )
-            for topic, base in bases.items()
-        }  # fmt: skip
-        self._check_gaps(bases, pending)
-        end = dict(at)
+            )  # fmt: skip
+            # Created anew in between: the next look sees that.
+            if found.epoch == base.epoch:
+                pending[topic] = found
         for topic, taken in admit(self._connected(), pending, self._budget(limit)).items():
+            self._check_gaps(topic, bases[topic], taken)
             lost = sum(last - first + 1 for first, last in taken.gaps)
             if taken.end > taken.start or topic not in at or at[topic].epoch != taken.epoch:
                 end[topic] = bases[topic].moved(taken.end, now[topic].head, lost)
-        return start if end == at else offsets.encode(end)
+        if end != at:
+            return offsets.encode(end)
+        if self._is_bounded and self._cursor is not None:
+            # The query ends here, and Spark ends its process without a word.
+            self._cursor.rest()
+        return start
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any]:
         heads = {name: Place(seen.epoch, seen.head, seen.head) for name, seen in self._seen.items()}
         return offsets.encode(heads)
+
+    def stop(self) -> None:
+        """Called when the query fails, hardly ever otherwise: a courtesy to whoever comes next."""
+        if self._cursor is not None:
+            self._cursor.rest()
+        if self._server is not None:
+            self._server.close()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         before, after = offsets.decode(start), offsets.decode(end)
         parts: list[InputPartition] = []
-        accounts: list[tuple[str, Account, Gaps | None]] = []
+        planned = []
         for topic, place in after.items():
-            known = place.known
-            first = 0
-            if topic in before:
-                old = before[topic]
-                known += old.known
-                if old.epoch == place.epoch:
-                    first = old.seq
-                else:
-                    missed = max(old.seq, old.head)
-                    parts.append(Part(topic, old.epoch, old.seq, missed, is_recreated=True))
+            # A topic that is new to the stream begins at its first seq, with the gaps it had then.
+            old = before.get(topic, replace(place, seq=0))
+            first = old.seq
+            if old.epoch != place.epoch:
+                missed = max(old.seq, old.head)
+                parts.append(Part(topic, old.epoch, old.seq, missed, is_recreated=True))
+                first = 0
             if place.seq > first:
-                accounts.append((topic, self._account(topic, place, first), known))
+                found = self._account(topic, place, first)
+                planned.append(Planned(topic, found, old.known, old.growing))
         options = self._options
         return parts + list(
             split(
-                accounts,
+                planned,
                 partitions_min=options.partitions_min,
                 rows_max=options.partition_records_max,
             )
@@ -191,14 +208,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Budget()
         return Budget(self._options.records_max, self._options.bytes_max)
 
-    def _check_gaps(self, bases: Places, pending: dict[str, Account]) -> None:
+    def _check_gaps(self, topic: str, base: Place, taken: Account) -> None:
+        """What is already known to be lost fails here, before a batch is planned with it."""
         if not self._options.fail_on_data_loss:
             return
-        for topic, found in pending.items():
-            known = bases[topic].known
-            for gap in found.losses:
-                if not any(low <= gap.first and gap.last <= high for low, high in known):
-                    raise tasks.lost(topic, found.epoch, gap.first, gap.last, gap.why)
+        for gap in taken.losses:
+            if gap.first != base.growing and not is_known(base.known, gap.first, gap.last):
+                raise tasks.lost(topic, taken.epoch, gap.first, gap.last, gap.why)
 
     def _account(self, topic: str, place: Place, first: int) -> Account:
         """What a planned range will tell; as one piece when the topic is no longer that one."""
@@ -207,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.partitions_min == 1 and options.partition_records_max is None:
             return whole
         server = self._connected()
-        state = states(server, options).get(topic)
+        state = state_of(server, topic)
         if state is None or state.epoch != place.epoch:
             return whole
         found = account(server, topic, state, first, place.seq)

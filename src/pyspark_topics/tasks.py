@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark_topics.accounts import State, account
 from pyspark_topics.errors import DataLoss, Refused
 from pyspark_topics.http import Server, topic_path
+from pyspark_topics.offsets import is_known
 from pyspark_topics.options import DROP, SourceOptions
 from pyspark_topics.splits import Part
 
@@ -82,7 +84,7 @@ def _told(batch: pa.RecordBatch, part: Part, options: SourceOptions) -> Iterator
     gap_to = batch.column("_gap_to")
     if gap_to.null_count < batch.num_rows:
         if options.fail_on_data_loss:
-            _judge(batch, part)
+            _judge(batch, part, options)
         elif options.gap_mode == DROP:
             batch = batch.filter(gap_to.is_null())
     if not options.include_meta:
@@ -93,12 +95,23 @@ def _told(batch: pa.RecordBatch, part: Part, options: SourceOptions) -> Iterator
         yield batch
 
 
-def _judge(batch: pa.RecordBatch, part: Part) -> None:
+def _judge(batch: pa.RecordBatch, part: Part, options: SourceOptions) -> None:
     for row in batch.filter(batch.column("_gap_to").is_valid()).to_pylist():
         first, last, reason = row["seq"], row["_gap_to"], row["_gap_reason"]
-        is_known = any(low <= first and last <= high for low, high in part.known or ())
-        if reason == RECREATED or not is_known:
+        is_fine = is_known(part.known, first, last) or _has_grown(part, first, options)
+        if reason == RECREATED or not is_fine:
             raise lost(part.topic, row["epoch"], first, last, reason)
+
+
+def _has_grown(part: Part, first: int, options: SourceOptions) -> bool:
+    """Whether a gap goes back to the one that was there where the read began."""
+    if part.growing is None or first <= part.growing:
+        return part.growing == first
+    with Server(options.access) as server:
+        before = account(
+            server, part.topic, State(part.epoch, first, 0), part.growing - 1, first - 1
+        )
+    return all(item.is_gap for item in before.items)
 
 
 def lost(topic: str, epoch: str, first: int, last: int, reason: str) -> DataLoss:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,29 +12,23 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.support.servers import Client, Served
+from topics.spark.session import session as spark_session
 
 _numbers = itertools.count(1)
 WAIT_S = 120
 
 
-def session(folder: Path) -> SparkSession:
-    """Spark in local mode. Workers are this interpreter: another one may lack pyarrow."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    settings = {
+def session(folder: Path, master: str = "local[2]") -> SparkSession:
+    """A session of our own, small and quick to start."""
+    more = {
         "spark.driver.host": "127.0.0.1",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
-    builder = SparkSession.builder.master("local[2]").appName("topics")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    found = builder.getOrCreate()
+    found = spark_session(master, more=more)
     found.sparkContext.setLogLevel("ERROR")
     return found
 

@@ -134,3 +134,26 @@ def test_filters_give_the_same_rows_pushed_or_not(log: Log, push: str) -> None:
         assert frame.where("seq > 1000").collect() == []
     finally:
         log.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_filters_need_sparks_consent(log: Log) -> None:
+    """Spark refuses a reader that could take filters while its conf forbids them."""
+    topic = log.topic(1)
+    with pytest.raises(Exception, match="filterPushdown"):
+        log.rows(topic, pushdown="true")
+    assert told(log.read(topic).where("seq = 1").collect()) == [1]
+
+
+def test_the_token_is_in_no_plan_and_in_no_error(
+    log: Log, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = "s3cret-of-mine"
+    frame = log.read(log.topic(1), token=secret)
+    frame.explain(True)
+    refused = log.read(log.name(), token=secret)
+    with pytest.raises(Exception, match="TOPIC_NOT_FOUND") as failed:
+        refused.collect()
+    assert secret not in str(failed.value)
+    said = capfd.readouterr()
+    assert "topics" in said.out
+    assert secret not in said.out + said.err

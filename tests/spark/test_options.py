@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_the_token_is_in_no_text() -> None:
     assert SECRET not in str(bad.value)
 
 
-def test_a_wrong_key_is_not_tried_again(tmp_path: Any) -> None:
+def test_a_wrong_key_is_not_tried_again(tmp_path: Path) -> None:
     with Served(tmp_path, TOPICS_API_KEYS="right:rw") as served:
         served.wait_ready("right")
         url = f"http://127.0.0.1:{served.port}"
@@ -123,6 +124,19 @@ def test_a_wrong_key_is_not_tried_again(tmp_path: Any) -> None:
             assert refused.value.status == status
             assert time.monotonic() - began < 5
             assert token not in str(refused.value)
+
+
+def test_a_kept_connection_that_is_gone_is_no_failure(tmp_path: Path) -> None:
+    """Servers close what is idle: one that is tried anew at once, with no try used up."""
+    with Served(tmp_path) as first:
+        port = first.wait_ready().port
+        with Server(Access(f"http://127.0.0.1:{port}", retries=0)) as server:
+            assert server.get("/v0/health")["status"] == "ok"
+            first.kill()
+            first.port_file.unlink()
+            with Served(tmp_path, TOPICS_PORT=str(port)) as second:
+                second.wait_ready()
+                assert server.get("/v0/health")["status"] == "ok"
 
 
 def test_refused_connections_are_tried_for_30_to_45_seconds(

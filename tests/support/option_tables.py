@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark_topics.options import SOURCE, Option
+from pyspark_topics.options import SINK, SOURCE, Option
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
-TABLES = {"source": SOURCE}
+TABLES = {"source": SOURCE, "sink": SINK}
 
 
 def table(options: tuple[Option, ...]) -> str:
