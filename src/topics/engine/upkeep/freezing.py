@@ -24,6 +24,13 @@ class Freezer:
 
     def __init__(self) -> None:
         self._frozen_s = 0.0
+        # How often the collector itself had looked at what is not young any more.
+        self._looks = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether thousands of objects have come since the last tick: the next should not wait."""
+        return gc.get_count()[2] > self._looks
 
     def tick(self, now_s: float) -> None:
         """Called often, so that there is little to look at each time."""
@@ -33,6 +40,7 @@ class Freezer:
             self._frozen_s = now_s
             gc.collect()
             gc.freeze()
+        self._looks = gc.get_count()[2]
 
 
 def freeze_recovered() -> None:

@@ -57,6 +57,8 @@ class Maintenance:
         if now_s - self._tick_s >= TICK_S:
             self._tick_s = now_s
             self._tick(now_s)
+        elif core.settings.gc_freeze and self._freezer.is_behind:
+            self._freezer.tick(now_s)
         stop_s = now_s + budget_s
         more = bool(core.routers.dirty) and self._forward()
         more = self._index(stop_s) or more
