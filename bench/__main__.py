@@ -6,6 +6,7 @@ import sys
 
 from bench import (
     churn,
+    client,
     cold,
     engine,
     peers,
@@ -32,6 +33,7 @@ SUITES = {
     "queues": ("Queues beside a Redis Streams consumer group", queues.run),
     "stages": ("Stages: batches that are there at once", stages.run),
     "spark": ("Spark beside the server", spark.run),
+    "client": ("The Python client beside redis-py", client.run),
     "sse": ("Watching over server-sent events", sse.run),
 }
 

@@ -7,11 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 __version__ = "0.1.0"
 
+# Not from `typing`, which takes longer than all else here; type checkers know the name.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from topics.client.async_client import AsyncClient
     from topics.client.client import Client
@@ -162,6 +161,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value: object = getattr(import_module(_HOMES.get(name, "topics.errors")), name)
     globals()[name] = value
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from typing import Any, Literal, Unpack
 
@@ -19,7 +20,11 @@ _APPENDED = reading(values.Appended)
 _DELETED = reading(values.Deleted)
 _REWRITTEN = reading(values.TopicRewritten)
 _EXPLAINED = reading(values.Explained)
-KEY_BYTES = 16
+KEY_BITS = 128
+# Asking the system for each key would cost as much as all else that is done for a call. It is asked
+# again after a fork: two processes with the same keys would take each other for repeats.
+_CHANCE = random.Random()
+os.register_at_fork(after_in_child=_CHANCE.seed)
 # How long a rewrite is waited for: it may have gigabytes to go through.
 REWRITE_S = 3600.0
 
@@ -98,7 +103,7 @@ def append_json(
     topic: str, text: bytes, *, idempotency_key: str | None = None
 ) -> Request[values.Appended]:
     """Like `append`, with the JSON body of a write as it is: `{"records": [{"data": …}, …], …}`."""
-    key = os.urandom(KEY_BYTES).hex() if idempotency_key is None else idempotency_key
+    key = f"{_CHANCE.getrandbits(KEY_BITS):032x}" if idempotency_key is None else idempotency_key
     return Request(
         "POST", path("topics", topic, return_seqs=False), _APPENDED, text,
         headers={"Idempotency-Key": key} if key else None,

@@ -137,15 +137,16 @@ class Outbox:
         self.nudge: Callable[[str], object] = lambda _: None
         self.on_settled: Callable[[], object] = lambda: None
 
-    def has_room(self, size: int) -> bool:
-        """One record always has, when nothing waits."""
-        return not self.waiting_bytes or self.waiting_bytes + size <= self._bounds.buffer_bytes
-
     def add(self, topic: str, record: bytes, *, wait: bool) -> Receipt | None:
-        """Adds a record. Without room it waits, or returns None. Raises Closed."""
+        """Adds a record. Without room it waits, or returns None. Raises Closed.
+
+        One record always has room, when nothing else waits.
+        """
         bounds, size = self._bounds, len(record)
         with self._lock:
-            while not self.is_closed and not self.has_room(size):
+            while self.waiting_bytes + size > bounds.buffer_bytes and self.waiting_bytes:
+                if self.is_closed:
+                    break
                 if not wait:
                     return None
                 self.changed.wait()

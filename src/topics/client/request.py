@@ -7,7 +7,7 @@ in two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -23,8 +23,7 @@ R = TypeVar("R", bound=Record)
 JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
+class Request(msgspec.Struct, Generic[T], frozen=True):
     """What to send, and how to read the answer.
 
     `is_repeatable`: sending it again when it may have arrived does no more than sending it once.
@@ -42,8 +41,7 @@ class Request(Generic[T]):
     wait_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """An answer as it came. `retry_after` is the header of that name."""
 
     status: int
@@ -69,6 +67,7 @@ def body(**fields: Any) -> bytes:
     return encode({name: value for name, value in fields.items() if value is not None})
 
 
+@lru_cache(maxsize=4096)
 def path(*parts: str, **query: Any) -> str:
     """`/v0/…` with names escaped, and the query of what is given: None means not given."""
     place = "/v0/" + "/".join(quote(part, safe=":") for part in parts)

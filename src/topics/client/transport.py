@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pyreqwest.client import Client as AsyncHttp
@@ -146,7 +147,12 @@ def _filled(sent: P, request: Request[Any], options: Options) -> P:
         sent = sent.header("Content-Type", JSON).body_bytes(request.body)
     if request.headers is not None:
         sent = sent.headers(request.headers)
-    return sent.timeout(timedelta(seconds=options.timeout_s + request.wait_s))
+    return sent.timeout(_timedelta(options.timeout_s + request.wait_s))
+
+
+@lru_cache(maxsize=64)
+def _timedelta(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
 
 
 def lost(error: PyreqwestError, options: Options) -> Unreachable:
