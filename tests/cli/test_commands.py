@@ -286,6 +286,39 @@ def test_topics_from_create_to_rm(topics: Topics) -> None:
     assert "topics topic ls" in topics("topic", "show", "made", code=exits.NOT_SO).stderr
 
 
+def test_keys_of_a_bucket(topics: Topics) -> None:
+    """Every command of `topics kv`, with what scripts go by."""
+    assert topics.json("kv", "put", "people", "ada", '{"born":1815}')["created"] is True
+    topics("kv", "put", "people", "ada", "{oops", code=exits.NOT_SO)
+    topics("kv", "put", "people", "ada", "1", "--if-seq", "7", code=exits.NOT_SO)
+    topics("kv", "put", "people", "bob", "-", stdin="[1, 2]")
+    assert topics("kv", "get", "people", "ada").stdout == '{"born":1815}\n'
+    assert topics("kv", "keys", "people").stdout == "ada\nbob\n"
+    lines = topics("kv", "scan", "people", "--prefix", "b").stdout.splitlines()
+    assert [json.loads(line)["value"] for line in lines] == [[1, 2]]
+    assert topics.json("kv", "delete", "people", "bob")["deleted"] is True
+    topics("kv", "delete", "people", "bob", code=exits.NOT_SO)
+    topics("kv", "get", "people", "bob", code=exits.NOT_SO)
+    assert "deleted" in topics("kv", "history", "people", "bob").stdout
+    topics("kv", "history", "people", "who", code=exits.NOT_SO)
+    assert topics.json("kv", "stats", "people")["pending_tombstones"] == 1
+    time.sleep(0.003)
+    assert topics.json("kv", "compact", "people", "--max-age", "0s")["removed_tombstones"] == 1
+    assert topics.json("kv", "delete-range", "people", "a")["deleted"] == 1
+    assert "keys" in topics("kv", "stats", "people").stdout
+    topics("kv", "stats", "nobody", code=exits.NOT_SO)
+
+
+def test_a_bucket_follows_another(topics: Topics, client: Client, url: str) -> None:
+    """Until it has caught up, from the place where it was."""
+    client.kv("leader").put("a", 1)
+    topics("kv", "follow", url, "leader", "--into", "copy", "--once")
+    assert dict(client.kv("copy").scan()) == {"a": 1}
+    client.kv("leader").delete("a")
+    topics("kv", "follow", url, "leader", "--into", "copy", "--once")
+    assert dict(client.kv("copy").scan()) == {}
+
+
 def test_cursors(topics: Topics, client: Client) -> None:
     """Forward is free, backwards is said."""
     client.append("read", [{"data": 1}] * 5)

@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "Draw what became of every seq: live, deleted, or lost and why.",
     "topic": "Create, list, show, change and remove topics.",
     "cursor": "List, set and remove the named places of readers.",
+    "kv": "Put, get, list and delete keys of a bucket.",
     "queue": "Produce, claim and work through jobs.",
     "router": "Copy what is written to one topic into another.",
     "top": "Watch a server: topics, rates, lag, pressure.",

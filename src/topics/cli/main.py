@@ -21,6 +21,7 @@ from topics.errors import TopicsError, Unreachable
 HINTS = {
     "topic_not_found": "`topics topic ls` lists the topics",
     "router_not_found": "`topics router ls` lists the routers",
+    "bucket_not_found": "the first `topics kv put` makes it",
     "unauthorized": "set TOPICS_TOKEN, or use --token",
     "forbidden": "use a key that may do this",
     "not_a_queue": "`topics topic create NAME --queue` makes a queue",

@@ -21,7 +21,7 @@ class Reads:
     """What can be read of a bucket: as it is, or as a snapshot has it."""
 
     def __init__(self, client: Client, name: str, snapshot: str | None = None) -> None:
-        self._client = client
+        self.client = client
         self.name = name
         self._snapshot = snapshot
 
@@ -34,7 +34,7 @@ class Reads:
         """Value, seq and ts of a key; None when it is not there."""
         call = kv_calls.get_key(self.name, key, at_seq=at_seq, snapshot=self._snapshot)
         try:
-            return self._client.send(call)
+            return self.client.send(call)
         except (KeyNotFound, BucketNotFound):
             return None
 
@@ -47,6 +47,10 @@ class Reads:
         entries = self._entries(prefix, at_seq, values=True)
         return ((entry.key, entry.value) for entry in entries)
 
+    def entries(self, prefix: str = "") -> Iterator[KeyEntry]:
+        """Live keys with value, seq and ts, in byte order."""
+        return self._entries(prefix, None, values=True)
+
     def _entries(self, prefix: str, at_seq: int | None, *, values: bool) -> Iterator[KeyEntry]:
         cursor: str | None = None
         while True:
@@ -55,7 +59,7 @@ class Reads:
                 at_seq=at_seq, snapshot=self._snapshot,
             )  # fmt: skip
             try:
-                page = self._client.send(call)
+                page = self.client.send(call)
             except BucketNotFound:
                 return
             yield from page.keys
@@ -69,13 +73,13 @@ class Kv(Reads):
 
     def put(self, key: str, value: Any, *, if_seq: int | None = None) -> int:
         """Sets a key; its seq. Raises Conflicting when the live version is not `if_seq`."""
-        return self._client.send(kv_calls.put_key(self.name, key, value, if_seq=if_seq)).seq
+        return self.client.send(kv_calls.put_key(self.name, key, value, if_seq=if_seq)).seq
 
     def delete(self, key: str, *, if_seq: int | None = None) -> bool:
         """Deletes a key; False when it was not live. Raises Conflicting."""
         try:
             return bool(
-                self._client.send(kv_calls.delete_key(self.name, key, if_seq=if_seq)).deleted
+                self.client.send(kv_calls.delete_key(self.name, key, if_seq=if_seq)).deleted
             )
         except BucketNotFound:
             return False
@@ -83,43 +87,61 @@ class Kv(Reads):
     def delete_range(self, prefix: str) -> int:
         """Deletes all keys that begin with a prefix; how many."""
         try:
-            return int(self._client.send(kv_calls.delete_prefix(self.name, prefix)).deleted)
+            return int(self.client.send(kv_calls.delete_prefix(self.name, prefix)).deleted)
         except BucketNotFound:
             return 0
 
     def history(self, key: str) -> list[KeyEntry]:
         """What is left of a key's past, oldest first; empty when nothing is."""
         try:
-            return self._client.send(kv_calls.key_history(self.name, key)).versions
+            return self.client.send(kv_calls.key_history(self.name, key)).versions
         except (KeyNotFound, BucketNotFound):
             return []
 
     @property
     def size(self) -> int:
         """How many keys are live."""
-        return self._client.send(kv_calls.bucket(self.name)).size
+        return self.client.send(kv_calls.bucket(self.name)).size
 
     @property
     def pending_tombstones(self) -> int:
         """How many markers were not removed yet."""
-        return self._client.send(kv_calls.bucket(self.name)).pending_tombstones
+        return self.client.send(kv_calls.bucket(self.name)).pending_tombstones
 
     def compact(self, max_age_ms: int | None = None, *, prefix: str = "") -> int:
         """Removes what nobody needs any more; how many markers."""
         call = kv_calls.compact(self.name, max_age_ms=max_age_ms, prefix=prefix)
-        return self._client.send(call).removed_tombstones
+        return self.client.send(call).removed_tombstones
+
+    def follow_into(
+        self, other: Kv, *, cursor: str | None = None, until_caught_up: bool = False
+    ) -> int:
+        """Keeps another bucket a replica of this one, for ever or until it has caught up.
+
+        Its place is a named cursor of this bucket's topic (`kv-follow-` and the other's name, when
+        none is given). Returns how many changes it applied. Raises BucketNotFound.
+        """
+        from topics.client.kv_follow import Replica, cursor_of
+
+        replica = Replica(self, other, cursor or cursor_of(other.name))
+        replica.follow(until_caught_up=until_caught_up)
+        return replica.applied
+
+    def view(self, snapshot: str) -> View:
+        """An open snapshot of this bucket."""
+        return View(self.client, self.name, snapshot)
 
     def snapshot(self, ttl_ms: int | None = None) -> View:
         """The bucket as it is now, until it is closed."""
-        made = self._client.send(kv_calls.open_snapshot(self.name, ttl_ms=ttl_ms))
-        return View(self._client, self.name, made.snapshot)
+        made = self.client.send(kv_calls.open_snapshot(self.name, ttl_ms=ttl_ms))
+        return self.view(made.snapshot)
 
 
 class View(Reads):
     """A snapshot. Closed at the end of a `with`."""
 
     def close(self) -> None:
-        self._client.send(kv_calls.close_snapshot(self.name, self._snapshot or ""))
+        self.client.send(kv_calls.close_snapshot(self.name, self._snapshot or ""))
 
     def __enter__(self) -> Self:
         return self

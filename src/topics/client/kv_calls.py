@@ -74,6 +74,11 @@ class KeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool = False
 
     @property
+    def data(self) -> msgspec.Raw:
+        """The value as JSON text, as it was written."""
+        return msgspec.Raw(b"null") if isinstance(self.raw, UnsetType) else self.raw
+
+    @property
     def value(self) -> Any:
         return None if isinstance(self.raw, UnsetType) else value_of(self.raw)
 

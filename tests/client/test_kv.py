@@ -1,0 +1,122 @@
+"""Buckets through both clients and embedded: the same names, the same answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topics import AsyncClient, Client, Engine, errors
+from topics.kv.embedded import open_bucket
+
+
+def exercise(kv: Any) -> None:
+    """What the contract shows, in its order."""
+    seq = kv.put("ada", {"born": 1815})
+    assert kv.get("ada") == {"born": 1815}
+    assert kv.get("nobody") is None
+    assert kv.get("nobody", default=7) == 7
+    entry = kv.entry("ada")
+    assert (entry.value, entry.seq) == ({"born": 1815}, seq)
+    assert entry.ts > 0
+    assert kv.entry("nobody") is None
+    with pytest.raises(errors.Conflicting) as refused:
+        kv.put("ada", 1, if_seq=seq + 5)
+    assert refused.value.detail["seq"] == seq
+    kv.put("tenant42:a", None)
+    kv.put("tenant42:b", "é")
+    assert list(kv.keys()) == ["ada", "tenant42:a", "tenant42:b"]
+    assert list(kv.scan(prefix="tenant42:")) == [("tenant42:a", None), ("tenant42:b", "é")]
+    with kv.snapshot() as view:
+        assert kv.delete("ada") is True
+        assert kv.delete("ada") is False
+        assert view.get("ada") == {"born": 1815}
+        assert len(list(view.scan())) == 3
+    assert kv.get("ada") is None
+    assert len(kv.history("ada")) == 2
+    assert kv.delete_range("tenant42:") == 2
+    assert (kv.size, kv.pending_tombstones) == (0, 2)
+    time.sleep(0.003)
+    assert kv.compact(max_age_ms=0) == 2
+    assert kv.history("ada") == []
+
+
+def test_over_http(client: Client) -> None:
+    """The blocking client."""
+    exercise(client.kv("over-http"))
+    assert client.create_bucket("made", history=3, grace_ms=5).config.history == 3
+    assert client.bucket("made").config.grace_ms == 5
+    assert "made" in [found.bucket for found in client.buckets(prefix="ma").buckets]
+    assert client.delete_bucket("made").deleted
+    assert client.kv("made").get("k") is None
+    assert client.kv("made").delete("k") is False
+
+
+def test_embedded(tmp_path: Path) -> None:
+    """The same names on an engine of this process."""
+    with Engine.open(str(tmp_path)) as engine:
+        exercise(open_bucket(engine, "embedded"))
+
+
+def test_for_asyncio(client: Client, url: str) -> None:
+    """The same names, awaited."""
+
+    async def run() -> None:
+        async with AsyncClient(url) as own:
+            kv = own.kv("for-asyncio")
+            seq = await kv.put("a", 1)
+            assert await kv.get("a") == 1
+            entry = await kv.entry("a")
+            assert entry is not None
+            assert entry.seq == seq
+            found = kv.keys()
+            assert [key async for key in found] == ["a"]
+            async with await kv.snapshot() as view:
+                assert await kv.delete("a")
+                assert [pair async for pair in view.scan()] == [("a", 1)]
+            assert (await kv.size, await kv.pending_tombstones) == (0, 1)
+            assert len(await kv.history("a")) == 2
+            assert await kv.delete_range("") == 0
+            assert await kv.compact() == 0
+
+    asyncio.run(run())
+    assert client.kv("for-asyncio").size == 0
+
+
+def test_a_follower_applies_each_change_in_order(client: Client) -> None:
+    """From where it was; the markers it has not seen wait for it."""
+    source, replica = client.kv("follow-source"), client.kv("follow-replica")
+    source.put("a", 1)
+    source.put("p:1", 1)
+    replica.put("stranger", 1)
+    source.follow_into(replica, until_caught_up=True)
+    assert dict(replica.scan()) == {"a": 1, "p:1": 1}
+    source.put("b", 2)
+    source.delete("a")
+    source.delete_range("p:")
+    time.sleep(0.003)
+    assert source.compact(max_age_ms=0) == 0
+    assert source.follow_into(replica, until_caught_up=True) == 3
+    assert dict(replica.scan()) == {"b": 2}
+    assert source.compact(max_age_ms=0) == 2
+
+
+def test_a_follower_below_what_was_compacted_begins_anew(client: Client) -> None:
+    """A deleted key does not stay in the replica, though nobody tells of it any more."""
+    source, replica = client.kv("behind-source"), client.kv("behind-replica")
+    source.put("gone", 1)
+    source.put("stays", 1)
+    source.follow_into(replica, until_caught_up=True)
+    source.delete("gone")
+    # Somebody takes the follower's place away, and so nothing holds the marker.
+    client.delete_cursor("kv:behind-source", "kv-follow-behind-replica")
+    time.sleep(0.003)
+    assert source.compact(max_age_ms=0) == 1
+    client.set_cursor("kv:behind-source", "kv-follow-behind-replica", 2)
+    source.follow_into(replica, until_caught_up=True)
+    assert dict(replica.scan()) == {"stays": 1}
+    with pytest.raises(errors.BucketNotFound):
+        client.kv("never").follow_into(replica, until_caught_up=True)
