@@ -101,7 +101,10 @@ def test_a_stage_that_nobody_committed_costs_itself(tmp_path: Path, damage: Dama
         assert engine.state("t").count == 8
 
 
-def test_a_scrub_leaves_nothing_of_a_deleted_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", [lambda e: e.scrub(), lambda e: e.rewrite("t")])
+def test_nothing_is_left_of_a_deleted_batch(
+    tmp_path: Path, call: Callable[[Engine], object]
+) -> None:
     """No file of the directory has its bytes, those of its stages included."""
     path = tmp_path / "data"
     with opened(path) as engine:
@@ -109,5 +112,5 @@ def test_a_scrub_leaves_nothing_of_a_deleted_batch(tmp_path: Path) -> None:
         made = engine.stage("t", [{"data": secret}], producer="p", batch=0)
         engine.commit("p", 0, query="q", stages=[made.stage])
         engine.delete("t", before_seq=2)
-        engine.scrub()
+        call(engine)
     assert not [f for f in path.rglob("*") if f.is_file() and secret.encode() in f.read_bytes()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from topics.engine.serving import LogTimes
@@ -67,14 +68,7 @@ class StageRoutes:
         self._check_names(call, [request.topic])
         if call.key is not None:
             self._services.writes.check_markers(call.key, request.topic, request.records)
-        delivery = self._services.delivery
-        if delivery.pressure.is_parking:
-            if delivery.pressure.is_refusing:
-                delivery.refuse("write", request.topic)
-            resume = partial(self._stage, call, request)
-            parking = self._services.parking
-            return parking.park(call, request.topic, "write", resume, may_refuse=True)
-        return self._stage(call, request)
+        return self._in_turn(call, [request.topic], partial(self._stage, call, request))
 
     def _stage(self, call: Call, request: StageRequest) -> Answer:
         ticket = self._services.engine.submit_stage(request)
@@ -90,6 +84,10 @@ class StageRoutes:
         engine = self._services.engine
         topics = engine.topics_of_stages(body.stages)
         self._check_names(call, [*topics, *engine.topics_of_batch(body.producer, body.batch)])
+        return self._in_turn(call, topics[:1], partial(self._commit, call, body))
+
+    def _commit(self, call: Call, body: CommitBody) -> Answer:
+        engine = self._services.engine
         ticket = engine.submit_commit(body.producer, body.batch, body.query, body.stages)
 
         def answer(done: Committed, log: LogTimes | None) -> Response:
@@ -99,6 +97,15 @@ class StageRoutes:
             return call.answer(shown)
 
         return self._services.finish(call, ticket, answer)
+
+    def _in_turn(self, call: Call, topics: list[str], resume: Callable[[], Answer]) -> Answer:
+        """Answers now, or under pressure when it is the turn of a topic, like a write."""
+        delivery = self._services.delivery
+        if not topics or not delivery.pressure.is_parking:
+            return resume()
+        if delivery.pressure.is_refusing:
+            delivery.refuse("write", topics[0])
+        return self._services.parking.park(call, topics[0], "write", resume, may_refuse=True)
 
     def drop(self, call: Call) -> Answer:
         query = Query(call.query)
