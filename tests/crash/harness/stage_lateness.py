@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.crash.harness.log_harness import ROOT, SETTINGS, deterministic
 from tests.crash.harness.stage_harness import QUERY, Batch, StageRun, records
 from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
+from topics.engine.ops import commits
 from topics.engine.state.stage_request import stage_request_of
 from topics.engine.state.write_request import request_of
 from topics.errors import Conflicting, Poisoned, StageExpired, TopicsError
@@ -231,9 +232,19 @@ class LateRun(StageRun):
         require(not self.facts.committing, f"can not be committed: {self.facts.committing}")
 
 
+@contextlib.contextmanager
+def large_from(size: int) -> Iterator[None]:
+    """From which size on a commit waits for the others that are as large."""
+    before, commits.LARGE_BYTES = commits.LARGE_BYTES, size
+    try:
+        yield
+    finally:
+        commits.LARGE_BYTES = before
+
+
 def run_late_history(seed: int, length: int = 70) -> LateRun:
-    """Half of them without a fault: then nothing may be refused."""
-    with deterministic(seed):
+    """Half of them without a fault: then nothing may be refused. In some every batch is large."""
+    with deterministic(seed), large_from(0 if seed % 3 == 0 else commits.LARGE_BYTES):
         run = LateRun(seed, fails=(0.0, 0.06)[seed % 2])
         steps = (run.hand_in, run.hand_in, run.try_commit, run.try_commit, run.write, run.try_drop)
         for name, durability in zip("ab", ("fsync", "disk"), strict=True):

@@ -14,6 +14,7 @@ left out is committed then. Nothing is guessed: what can not be told apart is re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from topics.configs import resolve_config
 from topics.engine.commit.core import Core
@@ -26,7 +27,13 @@ from topics.engine.state.record import heads_bytes
 from topics.engine.state.stages import Stage
 from topics.engine.state.topic import Topic
 from topics.errors import Conflicting, OutcomeUnknown, Poisoned, StageExpired, TopicsError
+from topics.settings import MIB
 from topics.types import Committed, CommittedTopic
+
+# One of those that have more is under way at a time: its records are in memory. They stand in the
+# same line, which has the name of no producer.
+LARGE_BYTES = 64 * MIB
+LARGE_LINE = ""
 
 # Brings back a topic that recovery left for later.
 Settle = Callable[[Topic], None]
@@ -73,6 +80,7 @@ class Commit:
         self._done: dict[str, LastBatch] = {}
         self._topics: tuple[str, ...] = ()
         self._frames_left = 0
+        self._is_large = False
         self._error: TopicsError | None = None
 
     def begin(self) -> None:
@@ -98,8 +106,13 @@ class Commit:
             return
         self._topics = self._topics or tuple(self._taken)
         self._take(is_taken=True)
-        found = [each.info.id for group in self._taken.values() for each in group]
-        core.stage_files.read(found, self._loaded)
+        held = [each for group in self._taken.values() for each in group]
+        self._is_large = sum(each.size for each in held) > LARGE_BYTES
+        read = partial(core.stage_files.read, [each.info.id for each in held], self._loaded)
+        if self._is_large:
+            core.stages.line_up(LARGE_LINE, read)
+        else:
+            read()
 
     # -- what there is -----------------------------------------------------------------------
 
@@ -268,6 +281,8 @@ class Commit:
                 assert error is not None
                 self._ticket.fail(error)
         finally:
+            if self._is_large:
+                core.stages.go_on(LARGE_LINE)
             core.stages.go_on(self._producer)
 
     def _take(self, *, is_taken: bool) -> None:

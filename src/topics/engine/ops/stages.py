@@ -17,11 +17,15 @@ from topics.engine.state.reblocking import reblock
 from topics.engine.state.stage_request import StageRequest
 from topics.engine.state.stages import Stage, disk_bytes
 from topics.errors import InvalidRequest, Throttled, TopicsError
+from topics.settings import MIB
 from topics.storage import stage_file
 from topics.storage.stage_file import StageInfo, id_text
 from topics.types import Staged, bucket_of
 
 LOG = logging.getLogger("topics.engine")
+
+# Bytes on their way to the disk, which are in memory until then.
+ARRIVING_BYTES_MAX = 256 * MIB
 
 
 def stage(core: Core, request: StageRequest, ticket: Ticket[Staged]) -> None:
@@ -64,7 +68,14 @@ def stage(core: Core, request: StageRequest, ticket: Ticket[Staged]) -> None:
 
 def _check_room(core: Core, size: int) -> None:
     """Raises Throttled where there may be no more staged bytes."""
-    settings, held = core.settings, core.stages.bytes + core.stages.arriving_bytes
+    settings, arriving = core.settings, core.stages.arriving_bytes
+    held = core.stages.bytes + arriving
+    if arriving and arriving + size > ARRIVING_BYTES_MAX:
+        raise Throttled(
+            f"{arriving} bytes of stages are on their way to the disk, and no more than "
+            f"{ARRIVING_BYTES_MAX} may be; nothing was staged. Try again soon.",
+            limit="arriving_stage_bytes", max=ARRIVING_BYTES_MAX,
+        )  # fmt: skip
     if settings.max_staged_bytes and held + size > settings.max_staged_bytes:
         raise Throttled(
             f"{held} bytes are staged of at most {settings.max_staged_bytes}; nothing was staged. "

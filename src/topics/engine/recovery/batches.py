@@ -123,7 +123,7 @@ def enter_stages(core: Core, taken: Snapshot | None, spent: dict[StageId, int]) 
     data, held = core.data, core.stages
     held.spent = {} if taken is None else {stage: Place(*at) for stage, *at in taken.spent_stages}
     for stage, topic_id in spent.items():
-        shard = topic_id % len(core.log.shards)
+        shard = frames.shard_of(topic_id, len(core.log.shards))
         held.spent[stage] = Place(core.generation, shard, core.log.positions[shard].number)
     there = set()
     for name in data.fs.listdir(data.stages):
