@@ -55,6 +55,8 @@ FILE = struct.Struct("<8sQIQIIIQ64sQQ?")
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
 CURSOR, ROUTER, UNROUTE, MAP, LEASE, COMMIT, PRODUCERS = range(12, 19)
+# Those that bring records: on a full disk they find no room in what is kept for the others.
+BRINGING = frozenset((APPEND, MAP, COMMIT))
 
 assert GROUP.size == 64
 assert ENTRY.size == ENTRY_DTYPE.itemsize == 40

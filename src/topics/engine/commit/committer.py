@@ -28,9 +28,6 @@ from topics.storage import frames
 from topics.storage.frames import Mark, shard_of
 from topics.storage.wal import Shard
 
-# Frames that bring records find no room in what is kept for others on a full disk.
-BRINGING = frozenset((frames.APPEND, frames.MAP, frames.COMMIT))
-
 
 class Lane:
     """One shard with what is staged for it and what waits for its sync."""
@@ -155,7 +152,7 @@ class Committer:
                 [op.entry() for op in ops],
                 [op.cols for op in ops if op.cols],
                 [op.payload for op in ops],
-                may_use_reserve=not any(op.kind in BRINGING for op in ops),
+                may_use_reserve=not any(op.kind in frames.BRINGING for op in ops),
             )
         except DiskFull as full:
             self._reject(ops, full)
