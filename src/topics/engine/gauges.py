@@ -49,6 +49,9 @@ class Gauges:
     staged_bytes: int = 0
     stages_expired: int = 0
     commits: int = 0
+    segment_bytes: int = 0
+    dead_bytes: int = 0
+    erased_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ def of_engine(core: Core, stats: WalStats) -> Gauges:
         cold_failures=core.tiering.failures_total, stages=len(core.stages.live),
         staged_records=core.stages.records, staged_bytes=core.stages.bytes,
         stages_expired=core.stages.expired_total, commits=core.stages.commits_total,
+        segment_bytes=core.segments.disk_bytes, dead_bytes=core.segments.dead_bytes,
+        erased_bytes=core.segments.erased_bytes_total,
     )  # fmt: skip
 
 

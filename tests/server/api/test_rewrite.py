@@ -251,6 +251,10 @@ def test_space_comes_back_by_itself(tmp_path: Path) -> None:
             return sum(len(raw) for name, raw in image(segments).items() if name.endswith(".seg"))
 
         wait_for(lambda: taken() <= 2 * live)
+        metrics = client.metrics()
+        assert metrics["topics_erased_bytes_total"] > 0
+        assert metrics["topics_segment_bytes"] <= 3 * live
+        assert metrics["topics_dead_bytes"] <= live
 
 
 def test_deleted_bytes_leave_within_their_time(tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ class Segments:
         # Since when live segments hold bytes of what is gone, in ms; 0 where nobody has said yet.
         self.soiled_ms: dict[int, int] = {}
         self.newly_soiled: list[int] = []
+        # Bytes of what was gone that rewriting has left out so far.
+        self.erased_bytes_total = 0
         self._cache_bytes_max = cache_bytes_max
         self._cache: OrderedDict[int, tuple[Block, Columns]] = OrderedDict()
         self._cache_bytes = 0
@@ -321,6 +323,17 @@ class Segments:
             self.discard(segment)
         elif segment.dead_bytes > 0:
             self.soiled(segment)
+
+    @property
+    def disk_bytes(self) -> int:
+        """What segments take in both tiers, those included that are about to go."""
+        return sum(held.info.size for held in self.live.values()) + self.leaving_bytes
+
+    @property
+    def dead_bytes(self) -> int:
+        """What live segments hold of records that are gone."""
+        soiled = (self.live.get(number) for number in self.soiled_ms)
+        return sum(held.dead_bytes for held in soiled if held is not None)
 
     @property
     def leaving_bytes(self) -> int:

@@ -116,6 +116,7 @@ def rewrite(
         core.segments.attached(new)
     before = sum(held.payload_bytes for held in sources)
     kept = sum(piece.dead.count(0) for piece in pieces)
+    core.segments.erased_bytes_total += before - new.payload_bytes
     return Rewritten(
         len(sources), sum(held.info.flag_count for held in sources) - kept,
         before - new.payload_bytes,

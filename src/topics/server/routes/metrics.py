@@ -208,6 +208,16 @@ class MetricsRoute:
             gauges.stages_expired,
         )  # fmt: skip
         yield one("topics_commits_total", "counter", "Batches committed.", gauges.commits)
+        yield one(
+            "topics_erased_bytes_total", "counter", "Bytes of what is gone that rewriting removed.",
+            gauges.erased_bytes,
+        )  # fmt: skip
+        space = (
+            ("segment", "Bytes of sealed records, in both tiers.", gauges.segment_bytes),
+            ("dead", "Bytes of what is gone that segments still hold.", gauges.dead_bytes),
+        )
+        for name, about, size in space:
+            yield one(f"topics_{name}_bytes", "gauge", about, size)
         rows = (
             ("queue_depth", "Frames on their way to the disk.", gauges.frames),
             ("queue_depth_peak", "The most of them so far.", stats.queue_depth_peak),
