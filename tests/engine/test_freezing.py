@@ -59,3 +59,13 @@ def test_much_at_once_is_frozen_before_it_is_old(freezer: Freezer) -> None:
     kept = [Node() for _ in range(OBJECTS_MAX)]
     freezer.tick(AGE_S + 0.05)
     assert is_frozen(kept[-1])
+
+
+def test_much_between_two_ticks_is_noticed(freezer: Freezer) -> None:
+    """A checkpoint makes more in a moment than a collection should look at."""
+    assert not freezer.is_behind
+    kept = [Node() for _ in range(20 * OBJECTS_MAX)]
+    assert freezer.is_behind
+    freezer.tick(AGE_S + 0.05)
+    assert is_frozen(kept[-1])
+    assert not freezer.is_behind

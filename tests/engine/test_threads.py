@@ -108,6 +108,7 @@ def hammer(engine: Engine, chance: random.Random, count: int, told: list[Any]) -
             told.append((operation, error))
 
 
+@pytest.mark.slow
 def test_two_threads_on_one_engine_are_told_or_exact_over_many_schedules() -> None:
     """The owner's calls all count, the other's are all refused, and the directory is whole."""
     interval_s = sys.getswitchinterval()

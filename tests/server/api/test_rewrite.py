@@ -178,6 +178,7 @@ def merge(source: Path, target: Path) -> None:
         path.rename(target / path.name)
 
 
+@pytest.mark.slow
 def test_several_ask_at_once_and_readers_see_nothing_of_it(tmp_path: Path) -> None:
     """Records are written, deleted and read back while their segments are rewritten."""
     with inside(tmp_path / "data", **SMALL, TOPICS_SEAL_RECORDS="200") as served:
@@ -230,6 +231,7 @@ def read_all(served: Inside, ended: threading.Event, wrong: list[Any]) -> None:
             wrong.extend(r for r in records if len(r["data"]["pad"]) != 200)
 
 
+@pytest.mark.slow
 def test_space_comes_back_by_itself(tmp_path: Path) -> None:
     """A topic that was overwritten ten times over takes no more than twice its live bytes."""
     variables = {
@@ -257,6 +259,7 @@ def test_space_comes_back_by_itself(tmp_path: Path) -> None:
         assert metrics["topics_dead_bytes"] <= live
 
 
+@pytest.mark.slow
 def test_deleted_bytes_leave_within_their_time(tmp_path: Path) -> None:
     """Too few for a share, nobody asks, nobody writes: they go all the same."""
     variables = {**SMALL, "TOPICS_REWRITE_AGE_MS": "3000"}

@@ -13,6 +13,7 @@ import pytest
 from tests.server.watch.test_reconnecting import Ledger
 from tests.support.servers import Client, Served
 from tests.support.streams import EventSource, Refused
+from tests.support.tiers import quick_first
 
 KEYS = "root,reader:read,other:read"
 pytestmark = pytest.mark.slow
@@ -80,7 +81,7 @@ def status_of(server: Restarting, path: str, **headers: str) -> int:
         return refused.status
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", quick_first(["kill", "stop"], 1))
 def test_a_session_resumes_exactly_over_restarts(server: Restarting, how: str) -> None:
     """Every record is processed once, of all its topics, one of which is recreated meanwhile."""
     chance = random.Random(how)
@@ -110,7 +111,7 @@ def test_a_session_resumes_exactly_over_restarts(server: Restarting, how: str) -
     assert ledger.recreated == 1
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", quick_first(["kill", "stop"], 1))
 def test_without_an_id_it_goes_on_from_what_was_stored(server: Restarting, how: str) -> None:
     """After a clean end from where it was; after a kill from where it began."""
     with server.client() as client:
@@ -125,6 +126,7 @@ def test_without_an_id_it_goes_on_from_what_was_stored(server: Restarting, how: 
             assert numbers(events, until=4) == ([4] if how == "stop" else [2, 3, 4])
 
 
+@pytest.mark.slow
 def test_options_are_what_they_were(server: Restarting) -> None:
     """Nodes, tags, meta, data, limit, heartbeat."""
     with server.client() as client:
@@ -161,6 +163,7 @@ def test_an_event_writes_nothing(server: Restarting) -> None:
         assert server.sessions_file.stat().st_size == size
 
 
+@pytest.mark.slow
 def test_the_key_of_a_session_stays_its_key(tmp_path: Path) -> None:
     """Another is 401, none is 401; rights that no longer reach are 403; without keys all may."""
     server = Restarting(tmp_path, TOPICS_API_KEYS=KEYS)
@@ -197,6 +200,7 @@ def test_a_session_made_without_keys_is_nobodys_with_keys(tmp_path: Path) -> Non
         server.served.kill()
 
 
+@pytest.mark.slow
 def test_an_idle_session_ends_after_a_restart_too_and_does_not_come_back(tmp_path: Path) -> None:
     server = Restarting(tmp_path, TOPICS_SESSION_TTL_MS="700")
     try:
@@ -306,7 +310,7 @@ def test_a_stream_without_a_session_has_the_options_of_a_watch(server: Restartin
             assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", quick_first(["kill", "stop"], 1))
 def test_a_stream_without_a_session_resumes_exactly_over_restarts(
     server: Restarting, how: str
 ) -> None:

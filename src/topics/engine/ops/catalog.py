@@ -107,8 +107,14 @@ def check_topic_count(core: Core, more: int) -> None:
 
 
 def create(
-    core: Core, name: str, config: TopicConfig, ticket: Ticket[None] | None
+    core: Core,
+    name: str,
+    config: TopicConfig,
+    ticket: Ticket[None] | None,
+    *,
+    is_open: bool = True,
 ) -> tuple[Topic, bool, Ticket[None]]:
+    """Creates a topic; open for writes that are told before they are durable, or not yet."""
     check_topic_count(core, 1)
     if core.numbers.next_topic_id > U32_MAX:
         raise Throttled(
@@ -117,7 +123,7 @@ def create(
         )  # fmt: skip
     topic = Topic(core.numbers.next_topic_id, name, core.numbers.next_epoch, config)
     core.enter(topic)
-    ceiling = ceilings.begin(core, topic) if config.durability == "disk" else 0
+    ceiling = ceilings.begin(core, topic) if is_open and config.durability == "disk" else 0
     payload = _ENCODER.encode(CreateFrame(name, topic.epoch, config, ceiling))
     ticket = ticket or Ticket()
     core.committer.stage(

@@ -223,7 +223,7 @@ class Commit:
                 topic = core.by_name.get(name)
                 if topic is None:
                     config = resolve_config(None, topic=name, type_now=None)
-                    topic = catalog.create(core, name, config, None)[0]
+                    topic = catalog.create(core, name, config, None, is_open=False)[0]
                     created.append(topic)
                 parts = [Part(each, next(bodies)) for each in group]
                 made.append(self._frame(topic, parts))

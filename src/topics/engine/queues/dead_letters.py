@@ -76,10 +76,9 @@ def move(core: Core, source: Topic, seqs: list[int]) -> None:
     # What was on its way may have taken some of them along.
     jobs = _within_reach(core, source, [seq for seq in seqs if seq in queue.free])
     try:
-        dest = (
-            dest
-            or catalog.create(core, name, resolve_config(None, topic=name, type_now=None), None)[0]
-        )
+        if dest is None:
+            config = resolve_config(None, topic=name, type_now=None)
+            dest = catalog.create(core, name, config, None, is_open=False)[0]
     except Throttled:
         _put_back(core, queue, list(jobs))
         return
