@@ -173,8 +173,11 @@ class History:
 
     def seal(self) -> None:
         self.world.engine.checkpoint()
-        if self.rng.random() < 0.3:
+        how = self.rng.random()
+        if how < 0.2:
             self.world.engine.scrub()
+        elif how < 0.6:
+            self.world.engine.rewrite(self.rng.choice(["t", "copy"]))
 
     def restart(self) -> None:
         self.world.restart(self.rng.choice(["clean", "kill", "crash"]))

@@ -218,4 +218,4 @@ def serving(limits: HttpLimits | None = None, loop: str = "uvloop") -> Iterator[
         runner.run_until_complete(runner.shutdown_default_executor())
         runner.close()
     assert left == (0, 1), "connections or tasks outlived the server"
-    assert not served.errors
+    assert not served.errors, served.errors

@@ -25,7 +25,7 @@ from topics.storage.segment import DEAD
 AnySpans = TypeVar("AnySpans", bound=Spans)
 
 # Blocks that are passed in one piece of a read.
-BLOCKS_PIECE = 16
+BLOCKS_PIECE = 4
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from topics.server.http.ending import Ending
 from topics.server.http.hub import Hub
 from topics.server.http.message import COPY_BYTES_MAX, Request
@@ -12,8 +14,8 @@ class Channel(Ending):
     """Collects what is to be written, and ends a connection without losing what was."""
 
     __slots__ = (
-        "_has_body_entered", "_is_lingering", "_is_reading", "_out", "_out_bytes", "_queued",
-        "_queued_bytes", "server",
+        "_has_body_entered", "_is_lingering", "_is_portioned", "_is_reading", "_out", "_out_bytes",
+        "_queued", "_queued_bytes", "server",
     )  # fmt: skip
 
     def __init__(self, server: Hub) -> None:
@@ -21,6 +23,8 @@ class Channel(Ending):
         self.server = server
         self._out: list[Payload] = []
         self._out_bytes = 0
+        # A portion of it was written, and the next one is due when others have had their turn.
+        self._is_portioned = False
         # Answers that wait for one of an earlier request, and their bytes.
         self._queued: dict[Request, int] = {}
         self._queued_bytes = 0
@@ -48,18 +52,60 @@ class Channel(Ending):
         out, transport = self._out, self._transport
         if not out or transport is None:
             return
+        if self._out_bytes > 2 * self._limits.out_bytes_max:
+            self._write_portion(transport)
+            return
+        # From here on the transport has it: whoever adds up counts it there.
+        size, self._out_bytes = self._out_bytes, 0
         if len(out) == 1:
             transport.write(out[0])
             out.clear()
-        elif self._out_bytes <= COPY_BYTES_MAX:
+        elif size <= COPY_BYTES_MAX:
             transport.write(b"".join(out))
             out.clear()
         else:
             transport.writelines(out)
             self._out = []
-        self._out_bytes = 0
         if self._is_paused:
             self._weigh()
+
+    def _write_portion(self, transport: asyncio.Transport) -> None:
+        """Writes a part of what is much: all of it in one call would keep everybody waiting."""
+        if self._is_portioned or self._is_paused:
+            self._weigh()
+            return
+        out, left = self._out, self._limits.out_bytes_max
+        portion: list[Payload] = []
+        for part in out:
+            portion.append(part if len(part) <= left else memoryview(part)[:left])
+            left -= len(portion[-1])
+            if not left:
+                break
+        last = portion[-1]
+        rest = memoryview(out[len(portion) - 1])[len(last) :]
+        self._out = [rest, *out[len(portion) :]] if len(rest) else out[len(portion) :]
+        self._out_bytes -= self._limits.out_bytes_max - left
+        self._write_later()
+        transport.writelines(portion)
+
+    def _write_later(self) -> None:
+        """Goes on when others have had their turn."""
+        if not self._is_portioned:
+            self._is_portioned = True
+            self.server.loop.call_soon(self._portion_written)
+
+    def _portion_written(self) -> None:
+        self._is_portioned = False
+        if self._transport is not None and not self._is_paused:
+            self.resume_writing()
+
+    def _flush_whole(self) -> None:
+        """Writes all there is: nobody comes back for the rest."""
+        out, self._out, self._out_bytes = self._out, [], 0
+        if out and self._transport is not None:
+            self._transport.writelines(out)
+            if self._is_paused:
+                self._weigh()
 
     def _pause_reading(self) -> None:
         if self._is_reading and self._transport is not None:
@@ -74,6 +120,16 @@ class Channel(Ending):
     def pause_writing(self) -> None:
         self._is_paused = True
         self._weigh()
+
+    def _resumes_later(self) -> bool:
+        """The client reads again; True when what is left follows in turns of its own."""
+        was_paused, self._is_paused = self._is_paused, False
+        self._weigh()
+        if not was_paused or not self._out:
+            return False
+        # It is the transport that calls, and asyncio's is not to be ended meanwhile.
+        self._write_later()
+        return True
 
     # -- what the process holds for it -------------------------------------------------------
 
@@ -91,6 +147,8 @@ class Channel(Ending):
     def _weigh(self) -> None:
         """Enters what waits for the client, where that is much."""
         size = self._queued_bytes + self.buffered_bytes
+        if self._is_paused:
+            size += self._out_bytes
         if size > COPY_BYTES_MAX:
             self.server.unsent.enter(self, size)
         else:
@@ -109,7 +167,7 @@ class Channel(Ending):
 
     def _end(self) -> None:
         """Closes after everything that was written has gone out."""
-        self._flush()
+        self._flush_whole()
         transport = self._transport
         if transport is None or self._ended_at:
             return

@@ -91,6 +91,7 @@ class Exchange(Channel):
             self._is_paused
             or self._is_blocked
             or self._queued_bytes > limits.out_bytes_max
+            or self._out_bytes > 2 * limits.out_bytes_max
             or len(self._queue) >= limits.pending_max
         )
 
@@ -317,14 +318,14 @@ class Exchange(Channel):
             if request.successor is not None and not self._is_blocked:
                 self._hand_over(request)
             return
-        if self._is_last and self._backlog is None:
+        if self._is_last and self._backlog is None and not self._is_portioned:
             self._end()
 
     def _hand_over(self, request: Request) -> None:
         transport, successor = self._transport, request.successor
         assert transport is not None
         assert successor is not None
-        self._flush()
+        self._flush_whole()
         self._resume_reading()
         self._queue.pop(0)
         for waiting in self._everything():
@@ -373,7 +374,7 @@ class Exchange(Channel):
 
         The two look alike. A request that wants to know takes it as left, any other is answered.
         """
-        self._flush()
+        self._flush_whole()
         everything = self._everything()
         if not everything or any(request.on_abandoned for request in everything):
             return False
@@ -381,9 +382,7 @@ class Exchange(Channel):
         return True
 
     def resume_writing(self) -> None:
-        self._is_paused = False
-        self._weigh()
-        if not self._is_feeding:
+        if not self._resumes_later() and not self._is_feeding:
             self._advance()
 
     def connection_lost(self, _exc: Exception | None) -> None:

@@ -46,6 +46,10 @@ class StreamProtocol(HttpProtocol):
         super()._look_closer(request, parser)
         request.is_http10 = True
 
+    def _write_portion(self, _transport: asyncio.Transport) -> None:
+        # The connection sends in portions of its own, and counts what waits in its streams.
+        self._flush_whole()
+
     def _time_out(self, part: str, limit_s: float) -> None:
         # As a connection of HTTP/1 ends with its slow request, unless others go on here.
         cast(StreamTransport, self._transport).end_connection_if_alone()
