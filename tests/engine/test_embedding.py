@@ -69,7 +69,7 @@ def test_a_large_write_fits_small_files_of_the_log(tmp_path: Path) -> None:
         float("nan"), float("inf"), object(), 1j, Tombstone, {"a": [b"x"]}, [{"b": {1}}],
         {("a",): 1},
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_is_not_json_is_refused(world: World, value: Any) -> None:
     """It would read back as something else."""
