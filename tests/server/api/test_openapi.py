@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 import pytest
 
+from tests.support.api_page import PAGE, page
+from tests.support.api_page import document as api_document
 from tests.support.servers import Client, Served
 from topics.engine.state.write_request import RecordInput, WriteRequest
 from topics.server.api import shapes
@@ -111,7 +115,7 @@ def test_what_a_request_made_leads_on(document: Any) -> None:
                 found += 1
     assert found
     watch = document["paths"]["/v0/watch"]["post"]["responses"]["200"]["links"]
-    assert watch["get_v0_watch_wid"]["parameters"] == {"wid": "$response.body#/wid"}
+    assert watch["streamWatch"]["parameters"] == {"wid": "$response.body#/wid"}
 
 
 def test_it_says_whether_a_key_is_asked_for(document: Any, locked: Served) -> None:
@@ -128,3 +132,50 @@ def test_it_says_whether_a_key_is_asked_for(document: Any, locked: Served) -> No
 def test_it_needs_no_key(locked: Served) -> None:
     with locked.client() as client:
         assert client.get("/v0/openapi.json").status == 200
+
+
+def test_every_operation_has_a_name_that_reads_well(document: Any) -> None:
+    """And belongs somewhere: generated clients are made of both."""
+    operations = [o for path in document["paths"].values() for o in path.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert all(re.fullmatch(r"[a-z]+([A-Z][a-z]*)*", name) for name in names)
+    assert {"writeRecords", "diff", "claimJobs", "ackJobs"} <= set(names)
+    tags = {tag["name"] for tag in document["tags"]}
+    assert {tag for operation in operations for tag in operation["tags"]} == tags
+
+
+def test_every_field_is_described_and_every_body_has_an_example(document: Any) -> None:
+    """The examples fit their own schemas."""
+    for name, schema in document["components"]["schemas"].items():
+        for field, kind in schema.get("properties", {}).items():
+            assert kind["description"].endswith("."), (name, field)
+    for path in document["paths"].values():
+        for operation in path.values():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                assert "$ref" not in content["schema"] or "example" in content, operation
+                if "example" in content:
+                    schema = {**content["schema"], "components": document["components"]}
+                    jsonschema_rs.Draft202012Validator(schema).validate(content["example"])
+
+
+def test_generators_find_nothing_that_they_do_not_know(document: Any) -> None:
+    """No true or false for a schema, and no default: it would make a field required."""
+
+    def look(node: Any, place: str) -> None:
+        if isinstance(node, list):
+            for each in node:
+                look(each, place)
+        elif isinstance(node, dict):
+            for key, value in node.items():
+                assert key != "default" or "parameters" in place, place
+                if key in ("items", "not", "propertyNames"):
+                    assert isinstance(value, dict), place
+                if key in ("prefixItems", "anyOf", "oneOf", "allOf"):
+                    assert all(isinstance(each, dict) for each in value), place
+                look(value, f"{place}.{key}")
+
+    look(document, "")
+
+
+def test_the_page_of_the_api_is_made_of_the_document() -> None:
+    assert PAGE.read_text() == page(api_document()), "run python -m tests.support.api_page"

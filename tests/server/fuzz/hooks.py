@@ -53,11 +53,40 @@ class Rule:
 
 
 RULES = (
+<<<<<<< HEAD
     Rule("GET /v0/kv/{bucket}/keys", "at_seq is above the head", "depends on the bucket's head"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "at_seq is above the head", "the same"),
     Rule("GET /v0/kv/{bucket}/keys", "say two things", "compares two parameters"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "say two things", "the same"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "history is of all times", "compares parameters"),
+=======
+    Rule("POST /v0/topics/{topic}/delete", "before_seq or match or both", "one of two fields"),
+    Rule("PUT /v0/topics/{topic}/cursors/{cursor}", "max_bytes or max_age_ms", "one of two fields"),
+    Rule("PUT /v0/topics/{topic}/cursors/{cursor}", "owner and lease_ms", "two fields or none"),
+    Rule("POST /v0/stages/commit", "has expired", "depends on what is there"),
+    Rule("GET /v0/kv/{bucket}/keys", "above the head", "depends on what is there"),
+    Rule("GET /v0/kv/{bucket}/keys/{key}", "above the head", "depends on what is there"),
+    Rule("GET /v0/kv/{bucket}/keys/{key}", "history is of all times", "compares parameters"),
+    Rule("PUT /v0/kv/{bucket}", "a bucket is a log", "a bucket's config is a part of a topic's"),
+    *(
+        Rule(operation, "this cursor is", "a cursor is of one list, and of one order")
+        for operation in (
+            "GET /v0/topics",
+            "GET /v0/connections",
+            "GET /v0/topics/{topic}/leases",
+            "GET /v0/kv/{bucket}/keys",
+        )
+    ),
+    Rule("POST /v0/topics/{topic}/range", "arrow format", "compares a number with another field"),
+    *(
+        Rule(operation, "Glob takes", "a text whose form depends on the one before it")
+        for operation in (
+            "POST /v0/topics/{topic}/delete",
+            "POST /v0/topics/{topic}/range",
+            "PUT /v0/routers/{router}",
+        )
+    ),
+>>>>>>> e033790 (Describe the API so that clients can be generated of it)
     Rule("PUT /v0/routers/{router}", "source and dest must differ", "compares two fields"),
     Rule("PUT /v0/topics/{topic}", "dead_letter must name another topic", "compares with the path"),
     Rule("POST /v0/topics/{topic}", "dead_letter must name another topic", "the same, inline"),
@@ -79,6 +108,7 @@ def filter_failure(context, failure, case, response) -> bool:  # type: ignore[no
     """Drops what is refused by one of the rules, and nothing else."""
     if type(failure).__name__ != "RejectedPositiveData" or response.status_code not in (
         400,
+        410,
         422,
         426,
     ):

@@ -55,43 +55,18 @@ BatchNumber = Annotated[int, shown(**BATCH_SCHEMA)]
 WORD_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 256}
 Word = Annotated[str, shown(**WORD_SCHEMA)]
 
-# The shape of a tuple, then which of the two it is.
-_EQ = {"prefixItems": [True, {"const": "Eq"}, True]}
-_GLOB = {"prefixItems": [True, {"const": "Glob"}, {"pattern": r"^[^*]*\*$"}]}
-TagMatch = Annotated[
-    tuple[Literal["tag"], Literal["Eq", "Glob"], str],
-    shown(anyOf=[_EQ, _GLOB], description="A tag, or a literal prefix and one * at its end."),
+# As it is read: only a router's own mark is not a text.
+ReadMeta = Annotated[
+    dict[str, Any],
+    shown(
+        additionalProperties={"type": "string"}, properties={"_topics_router": {"type": "object"}}
+    ),
 ]
 
-
-def _given(*names: str) -> list[dict[str, Any]]:
-    """One of these fields is there and not null."""
-    return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
-
-
-_SMALL = {"maximum": I64_MAX - 1}
-# Rules about a whole body, by the name of its schema.
-RULES: dict[str, dict[str, Any]] = {
-    "DeleteBody": {"anyOf": _given("before_seq", "match")},
-    "Hold": {"anyOf": _given("max_bytes", "max_age_ms")},
-    "BucketInput": {
-        "allOf": [
-            {
-                "properties": {
-                    "discard": {"const": "reject"},
-                    "ttl_ms": {"const": 0},
-                    "type": {"enum": ["log", None]},
-                }
-            }
-        ]
-    },
-    "RangeBody": {
-        "anyOf": [
-            {"properties": {"format": {"enum": ["json", "none"]}}},
-            {"properties": {"from_seq": _SMALL, "to_seq": _SMALL}},
-        ]
-    },
-}
+TagMatch = Annotated[
+    tuple[Literal["tag"], Literal["Eq", "Glob"], str],
+    shown(description='["tag", "Eq", a tag], or ["tag", "Glob", a literal prefix and one *].'),
+]
 
 # The id of a watch session: what was never handed out is not found, whatever it looks like.
 WID_SCHEMA = {"type": "string", "minLength": 1}

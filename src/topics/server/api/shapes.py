@@ -17,6 +17,7 @@ from topics.server.api.fields import (
     CursorOwner,
     Epoch,
     Node,
+    ReadMeta,
     RecordMeta,
     Tag,
     TagMatch,
@@ -271,7 +272,7 @@ class RecordBody(msgspec.Struct, kw_only=True):
     node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
     data: Any
-    meta: dict[str, Any] | UnsetType = UNSET
+    meta: ReadMeta | UnsetType = UNSET
 
 
 class TombstoneBody(msgspec.Struct, kw_only=True):

@@ -137,7 +137,7 @@ def _place(call: Call, query: Query, name: str, state: TopicState) -> tuple[int,
     wanted = WatchTopic(
         from_seq=query.number("from_seq") or 0,
         tail=query.flag("tail", default=False),
-        epoch=query.text("epoch") or None,
+        epoch=next(iter(query.texts("epoch")), None),
     )
     begins = place_of(wanted, state)
     last_id = call.header(b"last-event-id")

@@ -164,8 +164,10 @@ class WatchRoutes:
         if not body.topics:
             raise BadRequest("topics must name at least one topic")
         check_topic_count(len(body.topics), maximum)
-        for name in body.topics:
+        for name, given in body.topics.items():
             check_name(name)
+            # Also of one that is left out: a body is right or wrong whatever there is.
+            parse_epoch(None if given is None else given.epoch)
             if call.key is not None:
                 call.key.require_name(name)
 

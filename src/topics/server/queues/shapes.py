@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.server.api.fields import shown
+from topics.server.api.fields import ReadMeta, shown
 from topics.server.api.shapes import Performance
 from topics.types import U64
 
@@ -62,7 +62,7 @@ class JobBody(msgspec.Struct, kw_only=True):
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
     deliveries: Annotated[int, msgspec.Meta(ge=1)]
     data: Any
-    meta: dict[str, Any] | UnsetType = UNSET
+    meta: ReadMeta | UnsetType = UNSET
 
 
 class ClaimAnswer(msgspec.Struct, kw_only=True):

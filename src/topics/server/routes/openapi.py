@@ -9,10 +9,12 @@ import msgspec
 from topics import __version__
 from topics.server.api.auth import scope_names
 from topics.server.api.call import Call
-from topics.server.api.fields import PATH_SCHEMAS, RULES, event_schema
+from topics.server.api.fields import PATH_SCHEMAS, event_schema
 from topics.server.api.gauges import CONTENT_TYPE
+from topics.server.api.operations import TAGS, name_of, tag_of
 from topics.server.api.route import Parameter, Route
 from topics.server.api.shapes import Error
+from topics.server.api.words import EXAMPLES, FIELDS
 from topics.server.config import Config
 from topics.server.http.errors import STATUSES
 from topics.server.http.message import JSON, Answer, Response
@@ -59,8 +61,7 @@ def describe(
     for route in routes:
         types += [kind for kind in (route.body, *route.answers.values()) if kind is not None]
     shapes, components = msgspec.json.schema_components(types, ref_template=REF)
-    for name in components.keys() & RULES.keys():
-        components[name] |= RULES[name]
+    components = {name: _readable(name, shape) for name, shape in components.items()}
     schemas = {id(kind): shape for kind, shape in zip(types, shapes, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -81,6 +82,7 @@ def describe(
             "description": "A persistent event log whose every loss is explicit.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -92,9 +94,46 @@ def describe(
     }
 
 
+def _readable(name: str, shape: dict[str, Any]) -> dict[str, Any]:
+    """A schema with a word for each field, in keywords that generators of clients understand.
+
+    A default stands in the words: where it is a keyword, generators take the field for one that is
+    always there.
+    """
+    fields = {
+        field: _field(f"{name}.{field}", plain(schema))
+        for field, schema in shape.get("properties", {}).items()
+    }
+    return {**plain(shape), "properties": fields} if fields else plain(shape)
+
+
+def _field(place: str, schema: dict[str, Any]) -> dict[str, Any]:
+    default = schema.pop("default", None)
+    about = FIELDS.get(place) or schema.get("description") or FIELDS[place.partition(".")[2]]
+    if default not in (None, [], {}):
+        about += f" Default: {msgspec.json.encode(default).decode()}."
+    return {**schema, "description": about}
+
+
+def plain(schema: Any) -> Any:
+    """A schema without true and false for schemas: tuples have a type for what is after them."""
+    if isinstance(schema, list):
+        return [plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: plain(value) for key, value in schema.items()}
+    if found.get("items") is False:
+        found["items"] = found["prefixItems"][-1]
+    if not any(found.get("prefixItems", [True])):
+        # Of anything: their number is all there is to say.
+        del found["prefixItems"]
+    return found
+
+
 def _operation(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": _operation_id(route),
+        "operationId": name_of(route),
+        "tags": [tag_of(route)],
         "summary": route.summary,
         "parameters": [*map(_path_parameter, route.names), *map(_parameter, route.parameters)],
         "responses": {**_successes(route, schemas), **_failures(route, schemas)},
@@ -102,10 +141,11 @@ def _operation(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
     if route.scopes:
         operation["description"] = f"Needs the scope {' and '.join(scope_names(route.scopes))}."
     if route.body is not None:
-        operation["requestBody"] = {
-            "required": route.needs_body,
-            "content": {JSON: {"schema": schemas[id(route.body)]}},
-        }
+        content = {"schema": schemas[id(route.body)]}
+        example = EXAMPLES.get(getattr(route.body, "__name__", ""))
+        if example is not None:
+            content["example"] = example
+        operation["requestBody"] = {"required": route.needs_body, "content": {JSON: content}}
     return operation
 
 
@@ -127,14 +167,8 @@ def _links(route: Route, routes: list[Route]) -> dict[str, Any]:
         if other is not route and other.is_shown and known and set(other.names) == known.keys()
     ]
     return {
-        _operation_id(other): {"operationId": _operation_id(other), "parameters": known}
-        for other in followers
+        name_of(other): {"operationId": name_of(other), "parameters": known} for other in followers
     }
-
-
-def _operation_id(route: Route) -> str:
-    words = [part.lstrip(":").replace(".", "_") for part in route.path.split("/") if part]
-    return "_".join([route.method.lower(), *words])
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
