@@ -14,7 +14,8 @@ import pytest
 from tests.support.servers import Served
 
 HERE = Path(__file__).parent
-ENVIRONMENT = HERE / ".generator"
+# Beside what the tests run with, so that a clean start of that is one of this, too.
+ENVIRONMENT = Path(sys.prefix) / "generator"
 pytestmark = pytest.mark.slow
 
 

@@ -23,22 +23,25 @@ known are ignored and named in `Topics-Ignored-Fields`, but for configs. Every a
 SOCKET = """
 ## The WebSocket, in five messages
 
-`GET /v0/ws` is one connection for reading and writing. Commands are JSON texts with an `op`, and may
-have a `request_id`, which comes back in the answer; an answer names fields that were `ignored`.
+`GET /v0/ws` is one connection for reading and writing. Commands are JSON texts with an `op`, and
+may have a `request_id`, which comes back in the answer, beside the fields that were `ignored`.
 
 ```json
 {"op": "subscribe", "request_id": 1, "topics": {"orders": {"from_seq": 0}}}
-{"op": "subscribed", "request_id": 1, "topics": {"orders": {"from_seq": 0, "head_seq": 1, "earliest_seq": 1, "epoch": "7"}}}
-{"op": "record", "topic": "orders", "records": [{"$seq": 1, "$ts": 1, "data": 17}], "from_seq": 0, "to_seq": 1, "head_seq": 1, "epoch": "7"}
+{"op": "subscribed", "request_id": 1,
+ "topics": {"orders": {"from_seq": 0, "head_seq": 1, "earliest_seq": 1, "epoch": "7"}}}
+{"op": "record", "topic": "orders", "records": [{"$seq": 1, "$ts": 1, "data": 17}],
+ "from_seq": 0, "to_seq": 1, "head_seq": 1, "epoch": "7"}
 {"op": "publish", "request_id": 2, "topic": "orders", "records": [{"data": 18}]}
-{"op": "ack", "request_id": 2, "topic": "orders", "first_seq": 2, "last_seq": 2, "head_seq": 2, "count": 1, "created": false, "deduped": false, "epoch": "7", "seqs": [2]}
+{"op": "ack", "request_id": 2, "topic": "orders", "first_seq": 2, "last_seq": 2, "head_seq": 2,
+ "count": 1, "created": false, "deduped": false, "epoch": "7", "seqs": [2]}
 ```
 
 Besides, `unsubscribe` is answered by `unsubscribed` and `ping` by `pong`; a subscribed topic sends
 `tombstone`, `caught_up` and `topic_deleted`, with the fields of the events of a stream; `error` has
 `code`, `message` and `detail`. `subscribe` takes the options of a watch, `publish` the fields of a
 write.
-"""  # noqa: E501
+"""
 
 
 def document() -> dict[str, Any]:

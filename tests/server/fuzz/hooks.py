@@ -53,19 +53,14 @@ class Rule:
 
 
 RULES = (
-<<<<<<< HEAD
     Rule("GET /v0/kv/{bucket}/keys", "at_seq is above the head", "depends on the bucket's head"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "at_seq is above the head", "the same"),
     Rule("GET /v0/kv/{bucket}/keys", "say two things", "compares two parameters"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "say two things", "the same"),
-    Rule("GET /v0/kv/{bucket}/keys/{key}", "history is of all times", "compares parameters"),
-=======
     Rule("POST /v0/topics/{topic}/delete", "before_seq or match or both", "one of two fields"),
     Rule("PUT /v0/topics/{topic}/cursors/{cursor}", "max_bytes or max_age_ms", "one of two fields"),
     Rule("PUT /v0/topics/{topic}/cursors/{cursor}", "owner and lease_ms", "two fields or none"),
     Rule("POST /v0/stages/commit", "has expired", "depends on what is there"),
-    Rule("GET /v0/kv/{bucket}/keys", "above the head", "depends on what is there"),
-    Rule("GET /v0/kv/{bucket}/keys/{key}", "above the head", "depends on what is there"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "history is of all times", "compares parameters"),
     Rule("PUT /v0/kv/{bucket}", "a bucket is a log", "a bucket's config is a part of a topic's"),
     *(
@@ -86,7 +81,6 @@ RULES = (
             "PUT /v0/routers/{router}",
         )
     ),
->>>>>>> e033790 (Describe the API so that clients can be generated of it)
     Rule("PUT /v0/routers/{router}", "source and dest must differ", "compares two fields"),
     Rule("PUT /v0/topics/{topic}", "dead_letter must name another topic", "compares with the path"),
     Rule("POST /v0/topics/{topic}", "dead_letter must name another topic", "the same, inline"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from topics.server.api.route import Route
 
 TAGS = {
@@ -81,8 +83,14 @@ OPERATIONS = {
 
 def name_of(route: Route) -> str:
     """The id of a route's operation."""
-    return OPERATIONS[f"{route.method} {route.path}"][0]
+    return _entry(route)[0]
 
 
 def tag_of(route: Route) -> str:
-    return OPERATIONS[f"{route.method} {route.path}"][1]
+    return _entry(route)[1]
+
+
+def _entry(route: Route) -> tuple[str, str]:
+    # A route without a name is a mistake that tests find, and no reason to have no document.
+    unnamed = re.sub(r"\W+", "_", f"{route.method} {route.path}").lower()
+    return OPERATIONS.get(f"{route.method} {route.path}", (unnamed, "Server"))

@@ -184,6 +184,7 @@ FIELDS = {
     "uptime_ms": "How long the process runs.",
     "value": "The value, any JSON.",
     "version": "The version of the program.",
+    "versions": "The versions of the key that are kept.",
     "wait_ms": "How long to wait when there is nothing yet.",
     "wal_append_ms": "Writing to the log.",
     "wal_replay_complete": "Whether every topic is back.",

@@ -109,7 +109,8 @@ def _readable(name: str, shape: dict[str, Any]) -> dict[str, Any]:
 
 def _field(place: str, schema: dict[str, Any]) -> dict[str, Any]:
     default = schema.pop("default", None)
-    about = FIELDS.get(place) or schema.get("description") or FIELDS[place.partition(".")[2]]
+    about = FIELDS.get(place) or schema.get("description") or ""
+    about = about or FIELDS.get(place.partition(".")[2], "")
     if default not in (None, [], {}):
         about += f" Default: {msgspec.json.encode(default).decode()}."
     return {**schema, "description": about}
