@@ -87,8 +87,8 @@ def _usage(command: Any) -> Iterator[str]:
         yield "[OPTIONS]"
     for one in command.params:
         if one.param_type_name == "argument":
-            text = one.metavar or one.name.upper()
-            yield text if one.required or text.startswith("[") else f"[{text}]"
+            text = (one.metavar or one.name.upper()) + ("..." if one.nargs == -1 else "")
+            yield text if one.required else f"[{text}]"
 
 
 def _spelling(option: Any) -> str:

@@ -18,7 +18,7 @@ def append(
     topic: server.Topic,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Files to read; - or none: standard input."),
+        typer.Argument(metavar="FILE", help="Files to read; - or none: standard input."),
     ] = None,
     records: Annotated[
         bool, typer.Option("--records", help="Each line is a whole record: data, tag, node, meta.")

@@ -41,6 +41,8 @@ app = typer.Typer(
         "3 the server or store can not be reached; 130 interrupted."
     ),
     no_args_is_help=True,
+    # Loading rich would double the time of `topics --help`; the commands' own help has it.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )

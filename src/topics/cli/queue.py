@@ -17,7 +17,7 @@ from topics.errors import NotAQueue
 group = typer.Typer(no_args_is_help=True, help="Produce, claim and work through jobs.")
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
 Node = Annotated[str, typer.Option(help="The worker's name.")]
-Seqs = Annotated[list[int], typer.Argument(metavar="SEQ...", help="The jobs.")]
+Seqs = Annotated[list[int], typer.Argument(metavar="SEQ", help="The jobs.")]
 LeaseIds = Annotated[
     list[str] | None, typer.Option("--lease-id", help="Only this delivery; one for each job.")
 ]
@@ -33,7 +33,7 @@ def produce(
     queue: Queue,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Files to read; - or none: standard input."),
+        typer.Argument(metavar="FILE", help="Files to read; - or none: standard input."),
     ] = None,
     records: Annotated[
         bool, typer.Option("--records", help="Each line is a whole record: data, tag, node, meta.")
@@ -145,7 +145,7 @@ def _tell_settled(verb: str, count: int, skipped: list[int], node: str) -> None:
 @group.command(context_settings={"ignore_unknown_options": True})
 def work(
     queue: Queue,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
     concurrency: Annotated[int, typer.Option("-c", min=1, help="Jobs at a time.")] = 1,
     node: Annotated[str | None, typer.Option(help="The worker's name; made up if none.")] = None,
     lease: Annotated[str, typer.Option(metavar="TIME", help="Hold each so long.")] = "30s",

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tail(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.")],
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what comes.")] = False,
     last: Annotated[
         int | None,

@@ -224,7 +224,7 @@ def _fields(state: TopicState) -> list[tuple[str, object]]:
 
 @group.command()
 def rm(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.")],
     if_empty: Annotated[bool, typer.Option("--if-empty", help="Only without records.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     url: server.Url = None,

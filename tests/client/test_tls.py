@@ -1,0 +1,71 @@
+"""TLS with certificates of one's own, as a proxy in front of a server has them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted import answer
+from topics import Client, RetryPolicy, errors
+
+HEALTHY = answer(200, b'{"status":"ok","version":"0","uptime_ms":1}')
+BRIEF = RetryPolicy(give_up_after_s=0.2)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an authority of our own (ca.pem) and what it has signed (leaf.pem)."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    path = tmp_path_factory.mktemp("tls")
+    (path / "extra").write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+    for command in (
+        "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=ours -keyout ca.key -out ca.pem",
+        "req -newkey rsa:2048 -nodes -subj /CN=leaf -keyout leaf.key -out leaf.csr",
+        "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -extfile extra -out leaf.pem",
+    ):
+        subprocess.run(["openssl", *command.split()], check=True, capture_output=True, cwd=path)
+    return path
+
+
+@pytest.fixture
+def url(certificates: Path) -> Iterator[str]:
+    """A server that answers one connection after the other, if its certificate is trusted."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "leaf.pem", certificates / "leaf.key")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                raw, _ = listener.accept()
+            except OSError:
+                return
+            with contextlib.suppress(OSError), context.wrap_socket(raw, server_side=True) as peer:
+                peer.recv(65536)
+                peer.sendall(HEALTHY)
+            raw.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+def test_an_authority_of_ones_own_is_trusted_when_it_is_named(url: str, certificates: Path) -> None:
+    """With `ca_file`, and only then."""
+    with Client(url, retries=BRIEF) as stranger, pytest.raises(errors.Unreachable) as told:
+        stranger.health()
+    assert "certificate" in told.value.message
+    with Client(url, ca_file=str(certificates / "ca.pem"), retries=BRIEF) as client:
+        assert client.health().status == "ok"
