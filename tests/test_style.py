@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -51,56 +51,58 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-every_source = pytest.mark.parametrize("path", SOURCES, ids=name_of)
-every_file = pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
+# One test for a rule, not for a file: there are hundreds, and pytest takes longer than a look.
+def found_in(paths: list[Path], look: Callable[[Path], Iterable[str]]) -> list[str]:
+    return [f"{name_of(path)}: {found}" for path in paths for found in look(path)]
 
 
-@every_source
-def test_a_source_file_is_short_enough_to_know(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= FILE_LINES_MAX, f"{lines} lines: it wants to be two files"
+def test_a_source_file_is_short_enough_to_know() -> None:
+    def look(path: Path) -> Iterator[str]:
+        lines = len(path.read_text().splitlines())
+        if lines > FILE_LINES_MAX:
+            yield f"{lines} lines: it wants to be two files"
+
+    assert not found_in(SOURCES, look)
 
 
-@every_source
-def test_a_function_ends_before_the_reader_scrolls(path: Path) -> None:
-    long = [
-        f"{node.name} at line {node.lineno} has {lines} lines"
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
-    ]
-    assert not long
+def test_a_function_ends_before_the_reader_scrolls() -> None:
+    def look(path: Path) -> Iterator[str]:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    yield f"{node.name} at line {node.lineno} has {lines} lines"
+
+    assert not found_in(SOURCES, look)
 
 
-@every_source
-def test_a_module_says_what_it_owns(path: Path) -> None:
-    assert ast.get_docstring(tree_of(path)), "the module has no docstring"
+def test_a_module_says_what_it_owns() -> None:
+    silent = [name_of(path) for path in SOURCES if not ast.get_docstring(tree_of(path))]
+    assert not silent, "without a docstring"
 
 
-@every_file
-def test_no_line_is_wider_than_the_page(path: Path) -> None:
-    wide = [
-        f"line {number} has {len(line)} columns"
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if len(line) > LINE_COLUMNS_MAX
-    ]
-    assert not wide
+def test_no_line_is_wider_than_the_page() -> None:
+    def look(path: Path) -> Iterator[str]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if len(line) > LINE_COLUMNS_MAX:
+                yield f"line {number} has {len(line)} columns"
+
+    assert not found_in(ALL_FILES, look)
 
 
-@every_file
-def test_nothing_is_left_for_later(path: Path) -> None:
-    found = [
-        f"line {number}: {line.strip()}"
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if LEFTOVERS.search(line)
-    ]
-    assert not found
+def test_nothing_is_left_for_later() -> None:
+    def look(path: Path) -> Iterator[str]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if LEFTOVERS.search(line):
+                yield f"line {number}: {line.strip()}"
+
+    assert not found_in(ALL_FILES, look)
 
 
-@pytest.mark.parametrize("path", [p for p in ALL_FILES if p not in SOURCES], ids=name_of)
-def test_a_test_reaches_into_nobody_elses_privates(path: Path) -> None:
+def test_a_test_reaches_into_nobody_elses_privates() -> None:
     """What it wants to know it asks, so that what is private can change without it."""
-    assert not list(privates(tree_of(path)))
+    ours = [path for path in ALL_FILES if path not in SOURCES]
+    assert not found_in(ours, lambda path: privates(tree_of(path)))
 
 
 def privates(tree: ast.Module) -> Iterator[str]:
@@ -117,13 +119,12 @@ def privates(tree: ast.Module) -> Iterator[str]:
                 yield f"line {node.lineno}: {name}"
 
 
-@every_source
-def test_the_machine_is_reached_through_the_doors_only(path: Path) -> None:
-    inside = path.relative_to(ROOT / "src").as_posix()
-    if inside.startswith(MAY_REACH_THE_MACHINE):
-        return
-    found = list(reaches(tree_of(path)))
-    assert not found, "go through topics.storage.fs or topics.clock"
+def test_the_machine_is_reached_through_the_doors_only() -> None:
+    def look(path: Path) -> Iterable[str]:
+        inside = path.relative_to(ROOT / "src").as_posix()
+        return () if inside.startswith(MAY_REACH_THE_MACHINE) else reaches(tree_of(path))
+
+    assert not found_in(SOURCES, look), "go through topics.storage.fs or topics.clock"
 
 
 def reaches(tree: ast.Module) -> Iterator[str]:
