@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from topics.kv.index import Events, Index, Marker, RangeMarker
 
 # Events that one batch removes, and what one step looks at.
-BATCH_EVENTS = 4096
+BATCH_EVENTS = 1024
 STEP_EVENTS = 512
 
 

@@ -7,6 +7,7 @@ costs its lists and not its keys.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
@@ -29,6 +30,11 @@ class SortedKeys:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory beside the keys themselves."""
+        return sum(map(sys.getsizeof, self._chunks)) + sys.getsizeof(self._lasts)
 
     def add(self, key: str) -> None:
         """Adds a key that is not there."""
