@@ -121,6 +121,20 @@ def test_a_scrub_reaches_the_cold_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_file_of_a_committed_stage_goes_too(tmp_path: Path) -> None:
+    """It is a part of the log, by a rewrite of one topic as by a scrub of all."""
+    with Engine.open(str(tmp_path), settings=SMALL, clock=FakeClock()) as engine:
+        for batch, erase in enumerate((engine.scrub, lambda: engine.rewrite("t")), 1):
+            records = [{"data": "s3cret", "tag": "x"}, {"data": "kept"}]
+            staged = engine.stage("t", records, producer="p", batch=batch)
+            engine.commit("p", batch, query="q", stages=[staged.stage])
+            engine.delete("t", match="x")
+            assert any(SECRET in raw for raw in image(tmp_path).values())
+            erase()
+            assert [name for name, raw in image(tmp_path).items() if SECRET in raw] == []
+            assert engine.state("t").count == batch
+
+
 def test_without_the_cold_store_nothing_is_changed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     settings = msgspec.structs.replace(SMALL, cold_dir=str(tmp_path / "cold"), hot_bytes=0)
