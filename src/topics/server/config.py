@@ -7,7 +7,9 @@ The API keys are turned into digests here, and their text is not kept.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -27,6 +29,10 @@ ELSEWHERE = frozenset(
     }
 )  # fmt: skip
 
+# What Kubernetes tells a container of a service that is called topics.
+_SERVICE = re.compile(
+    r"TOPICS_SERVICE_(HOST|PORT(_\w+)?)|TOPICS_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
+)
 # How else people say it in an environment.
 _SPELLINGS = {"yes": "true", "on": "true", "no": "false", "off": "false", "": "false"}
 
@@ -99,9 +105,12 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Con
     """
     fields = {field.name: field for field in setting_fields()}
     known = {PREFIX + name.upper() for name in (*fields, API_KEYS)} | ELSEWHERE
+    environment = {key: text for key, text in environment.items() if not _is_service(key, text)}
     for key in sorted(environment):
         if key.startswith(PREFIX) and key not in known:
-            raise InvalidRequest(f"{key} is not a setting of topics; unset it or correct its name")
+            near = get_close_matches(key, known, 1)
+            words = f"; did you mean {near[0]}?" if near else "; unset it or correct its name"
+            raise InvalidRequest(f"{key} is not a setting of topics{words}")
     values: dict[str, Any] = {}
     for name, field in fields.items():
         flag = flags.get(name)
@@ -120,6 +129,11 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Con
     )
     _check(config)
     return config
+
+
+def _is_service(key: str, text: str) -> bool:
+    """Whether Kubernetes has set this, for a service that is called topics."""
+    return bool(_SERVICE.fullmatch(key)) or (key == "TOPICS_PORT" and "://" in text)
 
 
 def is_loopback(host: str) -> bool:

@@ -129,3 +129,24 @@ def test_every_setting_is_documented() -> None:
     assert set(ABOUT) == set(defaults())
     text = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
     assert text.endswith(settings_table(defaults()) + "\n")
+
+
+def test_what_kubernetes_sets_for_a_service_of_this_name_does_not_stop_a_start() -> None:
+    config = load(
+        {
+            "TOPICS_SERVICE_HOST": "10.0.0.1", "TOPICS_SERVICE_PORT": "4000",
+            "TOPICS_SERVICE_PORT_HTTP": "4000", "TOPICS_PORT": "tcp://10.0.0.1:4000",
+            "TOPICS_PORT_4000_TCP": "tcp://10.0.0.1:4000", "TOPICS_PORT_4000_TCP_PROTO": "tcp",
+            "TOPICS_PORT_4000_TCP_PORT": "4000", "TOPICS_PORT_4000_TCP_ADDR": "10.0.0.1",
+        },
+        {},
+    )  # fmt: skip
+    assert config.options.port == 4000
+    assert load({"TOPICS_PORT": "4001"}, {}).options.port == 4001
+
+
+def test_a_misspelt_setting_is_told_what_was_meant() -> None:
+    with pytest.raises(InvalidRequest, match=r"did you mean TOPICS_MAX_TOPICS\?"):
+        load({"TOPICS_MAX_TOPIC": "5"}, {})
+    with pytest.raises(InvalidRequest, match="unset it or correct its name"):
+        load({"TOPICS_QQQQQQQQ": "5"}, {})
