@@ -405,6 +405,9 @@ class StageSweep:
             twin.judge()
             twin.require_promises()
             if self.checks % self.deep_every == 0:
+                # Also what only the older snapshot needs.
+                report = check_directory(twin.disk.clone(), ROOT)
+                require(report.ok, f"the check finds {report.problems}")
                 twin.live_on()
                 twin.engine.close()
                 report = check_directory(image if twin.disk is image else twin.disk, ROOT)

@@ -28,14 +28,7 @@ STAGE_MUTANTS = (
     Mutant(
         "stage of a commit removed with the first snapshot", "engine/upkeep/trimming.py",
         "yield from _trim_stages(core, older)", "yield from _trim_stages(core, newest)",
-        area="stage", first="checkpoints", is_quick=False,
-        also=(
-            (
-                "engine/upkeep/trimming.py",
-                "    return number < older.positions[shard]",
-                "    return number <= older.positions[shard]",
-            ),
-        ),
+        area="stage", first="checkpoints",
     ),
     Mutant(
         "stage of a commit removed at once", "engine/ops/commit_frames.py",

@@ -16,6 +16,7 @@ from topics.engine.commit.core import Core
 from topics.engine.offline import invariants
 from topics.engine.offline.check_segments import check_segments
 from topics.engine.offline.findings import Progress, Report
+from topics.engine.recovery.batches import committed_stages
 from topics.engine.recovery.inventory import Chosen, choose_snapshot, enter_snapshot, number_of
 from topics.engine.recovery.replay import Replay
 from topics.engine.state.segments import Segments
@@ -66,6 +67,8 @@ class Checker:
         self.core = Core(self.data, clock, settings, segments)
         # Whether what was read so far can be folded into topics.
         self._folds = True
+        # Stages that commits name which a kept snapshot needs.
+        self._named: set[StageId] = set()
 
     def run(self) -> Report:
         try:
@@ -195,8 +198,9 @@ class Checker:
             self._timeline(line, first, replay)
         if self._folds:
             self._topics(replay)
-        named = {stage for each in summaries for stage, *_ in each.spent_stages}
-        self._stages(named | replay.spent.keys())
+        self._named.update(replay.spent)
+        kept = {stage for each in summaries for stage, *_ in each.spent_stages}
+        self._stages(kept | self._named)
 
     def _marks(self, lines: list[Timeline]) -> Known:
         """What MARKS says, or nothing that anything could be held against."""
@@ -243,6 +247,7 @@ class Checker:
             self.data, judged, first_number=first, read=self._read_spent
         ):
             self._count(len(groups.starts), len(groups.frames))
+            self._named.update(committed_stages(groups))
             # What follows is read with the newest snapshot; how far the last one goes is judged.
             if judged.end.number == needed[-1].number < line.files[-1].number:
                 break
@@ -304,7 +309,11 @@ class Checker:
     def _stages(self, named: set[StageId]) -> None:
         """Records that wait for a commit, and those that commits name: a part of the log."""
         data = self.data
-        for name in data.fs.listdir(data.stages):
+        names = data.fs.listdir(data.stages)
+        for missing in sorted(self._named - set(map(stage_file.parse_file_name, names))):
+            where = self.short(join(data.stages, stage_file.file_name(missing)))
+            self.report.problem(where, "stage_missing", "a commit in the log names it")
+        for name in names:
             stage = stage_file.parse_file_name(name)
             if stage is None:
                 continue

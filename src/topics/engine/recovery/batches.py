@@ -14,6 +14,8 @@ import logging
 from collections.abc import Iterator
 from typing import Protocol
 
+import numpy as np
+
 from topics.engine.commit.core import Core
 from topics.engine.ops.commit_frames import CommitRecord, decode_commit, rendered
 from topics.engine.recovery.rederive import SourceBytes
@@ -69,6 +71,12 @@ def replay(
     if fold.sources is not None or not is_there:
         for made, same in _frames_of(fold, topic, record, groups, index):
             fold.same(topic_id, same, made, 0, len(made.frames), generation)
+
+
+def committed_stages(groups: Groups) -> Iterator[StageId]:
+    """The stages that the commits among some frames name."""
+    for index in np.flatnonzero(groups.frames["kind"] == frames.COMMIT).tolist():
+        yield from (stage for stage, _ in decode_commit(groups.payload(index)).stages)
 
 
 def _frames_of(
