@@ -123,6 +123,10 @@ def plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = {key: plain(value) for key, value in schema.items()}
+    if found.get("enum") == [True]:
+        # Generators know no list of booleans.
+        found = {**found, "type": "boolean"}
+        del found["enum"]
     if found.get("items") is False:
         found["items"] = found["prefixItems"][-1]
     if not any(found.get("prefixItems", [True])):
