@@ -8,7 +8,6 @@ hardly ever, so no promise rests on either.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -80,8 +79,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = dict(at)
         pending = {}
         for topic, base in bases.items():
-            if topic not in at and base.seq:
-                # It goes on where its cursor is: first the place is kept, the next batch reads.
+            if topic not in at:
+                # It joins: first its place is kept, the next batch reads from there.
                 end[topic] = base
                 continue
             found = account(
@@ -94,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, taken in admit(self._connected(), pending, self._budget(limit)).items():
             self._check_gaps(topic, bases[topic], taken)
             lost = sum(last - first + 1 for first, last in taken.gaps)
-            if taken.end > taken.start or topic not in at or at[topic].epoch != taken.epoch:
+            if taken.end > taken.start or at[topic].epoch != taken.epoch:
                 end[topic] = bases[topic].moved(taken.end, now[topic].head, lost)
         if end != at:
             return offsets.encode(end)
@@ -119,8 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts: list[InputPartition] = []
         planned = []
         for topic, place in after.items():
-            # A topic that is new to the stream begins at its first seq, with the gaps it had then.
-            old = before.get(topic, replace(place, seq=0))
+            old = before.get(topic, place)
             first = old.seq
             if old.epoch != place.epoch:
                 missed = max(old.seq, old.head)

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark_topics.options import Access, source_options
 from tests.support.option_tables import PAGE, refreshed
 from tests.support.servers import Served
 
+ROOT = Path(__file__).parents[2]
 # Nobody listens there: an option that is read too late would be an error of the connection.
 NOWHERE = "http://127.0.0.1:1"
 SECRET = "s3cret-token"
@@ -149,6 +151,16 @@ def test_refused_connections_are_tried_for_30_to_45_seconds(
         server.get("/v0/topics")
     assert 30 <= sum(pauses) <= 45
     assert pauses == sorted(pauses)
+
+
+def test_the_wheel_has_the_package_that_spark_looks_for(tmp_path: Path) -> None:
+    """At its top, where Spark looks for names that begin with pyspark_."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("pyspark_")}
+    ours = (ROOT / "src" / "pyspark_topics").glob("*.py")
+    assert packed == {f"pyspark_topics/{path.name}" for path in ours}
 
 
 def test_every_error_has_a_code_of_its_own() -> None:

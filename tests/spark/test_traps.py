@@ -47,7 +47,9 @@ def topic(client: Client, *data: Any) -> str:
 
 
 def stream(client: Client, name: str, **options: str) -> StreamReader:
-    given = {"url": f"http://127.0.0.1:{client.port}", "subscribe": name, **options}
+    given = {"url": f"http://127.0.0.1:{client.port}", **options}
+    if name:
+        given["subscribe"] = name
     reader = StreamReader(source_options(given, is_stream=True))
     RUNNING.append(reader)
     return reader
@@ -129,6 +131,20 @@ def test_available_now_gives_its_name_back_at_the_end(client: Client) -> None:
     assert time.monotonic() - began < LEASE_MS / 1000
     with pytest.raises(Exception, match="TOPIC_CURSOR_IN_USE"):
         reader.latestOffset(end, ReadAllAvailable())
+
+
+def test_a_topic_joins_where_its_cursor_is(client: Client) -> None:
+    """First its place is kept, then it is read: a batch that is planned again begins there too."""
+    reader = stream(client, "", subscribePattern="join-.*", cursor="c")
+    start = reader.initialOffset()
+    client.write("join-a", *range(5))
+    assert client.put("/v0/topics/join-a/cursors/c", {"seq": 3}).status == 200
+    joined = reader.latestOffset(start, ReadAllAvailable())
+    assert (joined["topics"]["join-a"]["seq"], reader.partitions(start, joined)) == (3, [])
+    end = reader.latestOffset(joined, ReadAllAvailable())
+    (part,) = reader.partitions(joined, end)
+    assert [row for one in reader.read(part) for row in one["seq"].to_pylist()] == [4, 5]
+    assert client.get("/v0/topics/join-a/cursors/c.start").json["seq"] == 0
 
 
 def test_partitions_are_a_list_the_same_each_time_and_none_for_nothing(client: Client) -> None:
