@@ -60,6 +60,7 @@ RULES = (
     Rule("POST /v0/topics/{topic}/delete", "before_seq or match or both", "one of two fields"),
     Rule("PUT /v0/topics/{topic}/cursors/{cursor}", "max_bytes or max_age_ms", "one of two fields"),
     Rule("PUT /v0/topics/{topic}/cursors/{cursor}", "owner and lease_ms", "two fields or none"),
+    Rule("POST /v0/stages", "is a bucket", "depends on what is there"),
     Rule("POST /v0/stages/commit", "has expired", "depends on what is there"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "history is of all times", "compares parameters"),
     Rule("PUT /v0/kv/{bucket}", "a bucket is a log", "a bucket's config is a part of a topic's"),

@@ -167,7 +167,7 @@ class WatchRoutes:
         for name, given in body.topics.items():
             check_name(name)
             # Also of one that is left out: a body is right or wrong whatever there is.
-            parse_epoch(None if given is None else given.epoch)
+            check_place(given or WatchTopic())
             if call.key is not None:
                 call.key.require_name(name)
 
@@ -222,11 +222,16 @@ def options_of(body: WatchOptionsBody, services: Services) -> WatchOptions:
     )
 
 
-def place_of(wanted: WatchTopic, state: TopicState) -> tuple[int, int]:
-    """The (seq, epoch) that a reader begins at; an epoch that is not this one means recreated."""
+def check_place(wanted: WatchTopic) -> int | None:
+    """The epoch that a reader asks for, if any. Raises BadRequest for what is no place."""
     if wanted.from_seq > U64_MAX:
         raise BadRequest("from_seq must be from 0 to 2^64 - 1")
-    epoch = parse_epoch(wanted.epoch)
+    return parse_epoch(wanted.epoch)
+
+
+def place_of(wanted: WatchTopic, state: TopicState) -> tuple[int, int]:
+    """The (seq, epoch) that a reader begins at; an epoch that is not this one means recreated."""
+    epoch = check_place(wanted)
     if wanted.tail:
         return state.head_seq, state.epoch
     if epoch is None:

@@ -36,7 +36,7 @@ class RecordRoutes:
                 method="POST", path="/v0/topics/:topic/delete", handler=self.delete,
                 scopes=DELETE, body=DeleteBody, needs_body=True, answers={200: RecordsDeleted},
                 summary="Remove existing records for good: below a seq, by tag, or both.",
-                errors=("topic_not_found", *STORED, "outcome_unknown", "disk_full"),
+                errors=("topic_not_found", "conflict", *STORED, "outcome_unknown", "disk_full"),
             ),
             Route(
                 method="POST", path="/v0/topics/:topic/rewrite", handler=self.rewrite,
