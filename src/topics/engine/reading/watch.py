@@ -169,8 +169,9 @@ class Subscription:
         self.cursors = tuple(WatchCursor(self, name, *places[name]) for name in sorted(places))
 
     def end(self) -> None:
-        """Nobody will read on: lets go of the cursors, which know their subscription."""
+        """Nobody will read on: lets go of the cursors and of whoever listens, who know it."""
         self.cursors = ()
+        self.on_new_epoch = None
 
     def move(self, cursor: WatchCursor, seq: int, epoch: int) -> None:
         if epoch != cursor.epoch:
