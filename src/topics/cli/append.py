@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from topics.cli import server
-from topics.cli.sending import Lines, Sender
+from topics.cli.sending import Files, Records, Sender, Text, lines_of
 
 
 def register(app: typer.Typer) -> None:
@@ -16,16 +16,9 @@ def register(app: typer.Typer) -> None:
 
 def append(
     topic: server.Topic,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE", help="Files to read; - or none: standard input."),
-    ] = None,
-    records: Annotated[
-        bool, typer.Option("--records", help="Each line is a whole record: data, tag, node, meta.")
-    ] = False,
-    text: Annotated[
-        bool, typer.Option("--text", help="Each line is text, and becomes a JSON string.")
-    ] = False,
+    files: Files = None,
+    records: Records = False,
+    text: Text = False,
     node: Annotated[str | None, typer.Option(help="The node that writes.")] = None,
     create: Annotated[
         bool, typer.Option("--create/--no-create", help="Make the topic if there is none.")
@@ -42,9 +35,7 @@ def append(
 
     Example: echo '{"n": 1}' | topics append orders
     """
-    if records and text:
-        raise typer.BadParameter("--records and --text exclude each other")
-    lines: Lines = "records" if records else "text" if text else "data"
+    lines = lines_of(records=records, text=text)
     with server.connected(url, token, server.PATIENT) as client:
         sender = Sender(client, topic, lines, node=node, create=create)
         sender.run(files or ["-"], as_json=as_json)

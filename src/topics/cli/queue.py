@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from topics.cli import exits, server
-from topics.cli.sending import Lines, Sender
+from topics.cli.sending import Files, Records, Sender, Text, lines_of
 from topics.client.values import Job
 from topics.errors import NotAQueue
 
@@ -31,16 +31,9 @@ def register(app: typer.Typer) -> None:
 @group.command()
 def produce(
     queue: Queue,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE", help="Files to read; - or none: standard input."),
-    ] = None,
-    records: Annotated[
-        bool, typer.Option("--records", help="Each line is a whole record: data, tag, node, meta.")
-    ] = False,
-    text: Annotated[
-        bool, typer.Option("--text", help="Each line is text, and becomes a JSON string.")
-    ] = False,
+    files: Files = None,
+    records: Records = False,
+    text: Text = False,
     url: server.Url = None,
     token: server.Token = None,
     as_json: server.Json = False,
@@ -49,9 +42,7 @@ def produce(
 
     Example: echo '{"to": "ada"}' | topics queue produce mails
     """
-    if records and text:
-        raise typer.BadParameter("--records and --text exclude each other")
-    lines: Lines = "records" if records else "text" if text else "data"
+    lines = lines_of(records=records, text=text)
     with server.connected(url, token, server.PATIENT) as client:
         sender = Sender(client, queue, lines, config={"type": "queue"})
         sender.run(files or ["-"], as_json=as_json)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -26,10 +26,25 @@ from topics.configs import ConfigFields
 from topics.errors import InvalidRequest, TopicsError
 
 Lines = Literal["data", "records", "text"]
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE", help="Files to read; - or none: standard input."),
+]
+Records = Annotated[
+    bool, typer.Option("--records", help="Each line is a whole record: data, tag, node, meta.")
+]
+Text = Annotated[bool, typer.Option("--text", help="Each line is text, and becomes a JSON string.")]
 CHUNK_BYTES = 1024 * 1024
 BATCH_LINES = 5_000
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANK = b" \t\r"
+
+
+def lines_of(*, records: bool, text: bool) -> Lines:
+    """What a line is, by its options."""
+    if records and text:
+        raise typer.BadParameter("--records and --text exclude each other")
+    return "records" if records else "text" if text else "data"
 
 
 class Sender:

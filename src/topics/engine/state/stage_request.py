@@ -18,13 +18,14 @@ from topics.engine.state.write_request import (
     PLAIN_BYTES_MIN,
     PlainRecord,
     RecordInput,
+    body_too_large,
     check_bytes,
     check_text,
     decode_write,
     invalid_json,
     request_of,
 )
-from topics.errors import InvalidRequest, PayloadTooLarge
+from topics.errors import InvalidRequest
 from topics.integers import is_float_refused, respelt
 from topics.loose import Ignoring, Loose
 from topics.settings import Settings
@@ -108,10 +109,7 @@ def decode_stage(body: bytes, settings: Settings, ignoring: Ignoring | None = No
     Unknown fields are refused, or where somebody can say so, ignored.
     """
     if len(body) > settings.max_body_bytes:
-        raise PayloadTooLarge(
-            f"body has {len(body)} bytes; the limit is {settings.max_body_bytes}",
-            limit=settings.max_body_bytes,
-        )
+        raise body_too_large(body, settings)
     check_text(body)
     if len(body) >= PLAIN_BYTES_MIN and LF not in body and CR not in body:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):

@@ -86,10 +86,7 @@ def decode_write(body: bytes, settings: Settings, ignoring: Ignoring | None = No
     Unknown fields are refused, or where somebody can say so, ignored.
     """
     if len(body) > settings.max_body_bytes:
-        raise PayloadTooLarge(
-            f"body has {len(body)} bytes; the limit is {settings.max_body_bytes}",
-            limit=settings.max_body_bytes,
-        )
+        raise body_too_large(body, settings)
     if not body.isascii():
         check_text(body)
     try:
@@ -175,6 +172,13 @@ def check_count(count: int, settings: Settings) -> None:
     limit = settings.max_batch_records
     if count > limit:
         raise BatchTooLarge(f"{count} records in one write; the limit is {limit}", limit=limit)
+
+
+def body_too_large(body: bytes, settings: Settings) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"body has {len(body)} bytes; the limit is {settings.max_body_bytes}",
+        limit=settings.max_body_bytes,
+    )
 
 
 def check_text(body: bytes) -> None:
