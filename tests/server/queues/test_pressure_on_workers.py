@@ -14,7 +14,7 @@ from tests.server.watch.test_pressure_and_consistency import press
 from tests.support.servers import Inside, inside
 from tests.support.streams import EventSource, Refused
 from topics.errors import DiskFull
-from topics.server.queues import work_stream
+from topics.server.loop import event_outlet
 
 PAD = "x" * 60_000
 
@@ -23,7 +23,7 @@ PAD = "x" * 60_000
 def pressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]:
     """A server whose pressure is what the test says: nothing measures it any more."""
     # The clock of deliveries stands still with the measuring.
-    monkeypatch.setattr(work_stream, "ADVICE_S", 0.0)
+    monkeypatch.setattr(event_outlet, "ADVICE_S", 0.0)
     with inside(tmp_path) as served:
         with served.client() as client:
             Queue(client, "jobs").configure()

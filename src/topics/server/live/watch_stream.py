@@ -9,11 +9,12 @@ from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
 from topics.errors import TopicsError
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
-from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
+from topics.server.api.sse_frames import SLOW_CODE
 from topics.server.http.errors import LOG
 from topics.server.http.event_stream import EventStream, chunk_of
+from topics.server.loop.event_outlet import EventOutlet
 from topics.server.loop.services import Services
-from topics.server.loop.visitors import Kind, Sight, lag_of
+from topics.server.loop.visitors import Kind, lag_of
 
 
 class Watched(Protocol):
@@ -31,50 +32,26 @@ class Watched(Protocol):
     def closed(self, stream: WatchStream) -> None: ...
 
 
-class WatchStream:
+class WatchStream(EventOutlet):
     """One open stream of events of topics."""
 
-    __slots__ = (
-        "_advised_s", "_delivery", "_key", "_services", "_since_ts", "_stream", "_visit",
-        "_watched", "sent_s",
-    )  # fmt: skip
+    __slots__ = ("_watched",)
 
     kind: Kind = "stream"
 
     def __init__(self, services: Services, watched: Watched, stream: EventStream) -> None:
-        self._services = services
-        self._since_ts = services.clock.wall_ms()
-        self._visit = 0
-        self._delivery = services.delivery
+        super().__init__(services, stream, watched.key, watched.heartbeat_s)
         self._watched = watched
-        self._key = watched.key
-        self._stream = stream
-        self._advised_s = 0.0
-        self.sent_s = services.delivery.now_s
 
     def begin(self) -> None:
-        stream, delivery = self._stream, self._delivery
-        stream.on_close = self._closed
-        stream.on_writable = self._writable
-        stream.on_drain = self._drain
-        # The first heartbeat shows a reader, and every proxy on the way, that the stream is open.
-        stream.send(sse_frames.RETRY + sse_frames.heartbeat(self._since_ts))
-        self._visit = self._services.visitors.enter(self)
-        delivery.keep_alive(self)
-        delivery.feeds.attach(self._watched.subscription, self)
+        super().begin()
+        self._delivery.feeds.attach(self._watched.subscription, self)
 
     def hand_over(self) -> None:
         """Another stream has come in its place: this one ends, the cursors stay."""
         self._stream.close()
 
     # -- topics.engine.reading.watch.Sink --------------------------------------------------------
-
-    @property
-    def is_writable(self) -> bool:
-        if self._stream.is_writable:
-            return True
-        self._delivery.note_slow(self)
-        return False
 
     def deliver(self, cursor: WatchCursor, frames: Sequence[StreamFrame]) -> int:
         stream = self._stream
@@ -94,16 +71,8 @@ class WatchStream:
         return len(data)
 
     def paced(self, name: str, retry_after_ms: int) -> None:
-        now_s = self._delivery.now_s
-        if now_s - self._advised_s < ADVICE_S or not self._stream.is_writable:
-            return
-        self._advised_s = now_s
-        self._stream.send(
-            sse_frames.error_event(
-                429, "watch throttled under CPU pressure",
-                retry_after_ms=retry_after_ms, topics=[name],
-            )
-        )  # fmt: skip
+        text = "watch throttled under CPU pressure"
+        self._advise(429, text, retry_after_ms=retry_after_ms, topics=[name])
 
     def fail(self, cursor: WatchCursor, error: Exception, *, is_final: bool) -> None:
         LOG.error("topic %s can not be read", cursor.name, exc_info=error)
@@ -114,27 +83,13 @@ class WatchStream:
         if is_final:
             self._stream.close()
 
-    # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+    # -- topics.server.loop.event_outlet.EventOutlet ---------------------------------------------
 
-    def sight(self) -> Sight:
-        cursors, stream = self._watched.subscription.cursors, self._stream
-        return Sight(
-            [cursor.name for cursor in cursors], self._key, stream.peer, self._since_ts,
-            lag_of(self._services.engine, cursors), stream.buffered_bytes,
-        )  # fmt: skip
+    def _names(self) -> list[str]:
+        return [cursor.name for cursor in self._watched.subscription.cursors]
 
-    # -- topics.server.loop.delivery.Outlet ------------------------------------------------------
-
-    @property
-    def heartbeat_s(self) -> float:
-        return self._watched.heartbeat_s
-
-    @property
-    def is_open(self) -> bool:
-        return not self._stream.is_closed
-
-    def beat(self, wall_ms: int) -> None:
-        self._stream.send(sse_frames.heartbeat(wall_ms))
+    def _lag(self) -> int:
+        return lag_of(self._services.engine, self._watched.subscription.cursors)
 
     def resume(self, *, is_degraded: bool) -> None:
         subscription = self._watched.subscription
@@ -145,33 +100,13 @@ class WatchStream:
         self._delivery.feeds.resume(subscription)
 
     def cut_off(self) -> None:
-        self._stream.send(
-            sse_frames.error_event(
-                SLOW_CODE, "this stream was not read for too long; reconnect to go on from its id",
-                topics=[cursor.name for cursor in self._watched.subscription.cursors],
-            )
-        )  # fmt: skip
-        self._stream.close()
-
-    # -- the stream ----------------------------------------------------------------------------
-
-    def _writable(self) -> None:
-        self._delivery.resumed(self)
-
-    def _drain(self) -> None:
-        self._stream.send(
-            sse_frames.error_event(
-                DRAIN_CODE, "shutting_down: the server is going away; reconnect",
-                retry_after_ms=2000,
-            )
-        )  # fmt: skip
-        self._stream.close()
+        self._end(
+            SLOW_CODE, "this stream was not read for too long; reconnect to go on from its id"
+        )
 
     def _closed(self) -> None:
-        delivery, watched = self._delivery, self._watched
-        self._services.visitors.leave(self._visit)
-        delivery.forget(self)
+        super()._closed()
+        watched = self._watched
         if watched.subscription.sink is self:
-            delivery.feeds.detach(watched.subscription)
-        delivery.leave(self._key)
+            self._delivery.feeds.detach(watched.subscription)
         watched.closed(self)

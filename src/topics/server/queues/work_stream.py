@@ -11,11 +11,11 @@ from itertools import count
 from topics.engine.queues.handle import QueueHandle
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
 from topics.errors import TopicsError
-from topics.server.api import sse_frames
 from topics.server.api.auth import Key
-from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE, SLOW_CODE
+from topics.server.api.sse_frames import SLOW_CODE
 from topics.server.http.event_stream import EventStream
-from topics.server.loop.visitors import Kind, Sight
+from topics.server.loop.event_outlet import EventOutlet
+from topics.server.loop.visitors import Kind
 from topics.server.queues.claims import leases_of
 from topics.server.queues.desks import Desks
 from topics.types import TopicConfig
@@ -25,12 +25,8 @@ HEARTBEAT_S = 15.0
 _JOB = b'id: %d\nevent: job\ndata: {"topic":"%b",%b\n\n'
 
 
-class WorkStream:
-    __slots__ = (
-        "_advised_s", "_delivery", "_desk", "_desks", "_held", "_key", "_lease_ms",
-        "_max", "_name", "_node", "_services", "_since_ts", "_stream", "_visit", "heartbeat_s",
-        "sent_s",
-    )  # fmt: skip
+class WorkStream(EventOutlet):
+    __slots__ = ("_desk", "_desks", "_held", "_lease_ms", "_max", "_name", "_node")
 
     kind: Kind = "work"
 
@@ -42,32 +38,18 @@ class WorkStream:
         key: Key | None,
         wanted: Claimant,
     ) -> None:
-        self._services = desks.services
-        self._delivery = desks.services.delivery
+        super().__init__(desks.services, stream, key, HEARTBEAT_S)
         self._desks = desks
         self._desk = desks.of(queue)
-        self._stream = stream
-        self._key = key
         self._name = queue.name.encode()
         self._node = wanted.node
         self._max = wanted.max
         self._lease_ms = wanted.lease_ms
         # Jobs delivered here, with the number of their lease.
         self._held: dict[int, int] = {}
-        self._advised_s = 0.0
-        self._since_ts = self._services.clock.wall_ms()
-        self._visit = 0
-        self.heartbeat_s = HEARTBEAT_S
-        self.sent_s = self._delivery.now_s
 
     def begin(self) -> None:
-        stream, delivery = self._stream, self._delivery
-        stream.on_close = self._closed
-        stream.on_writable = self._writable
-        stream.on_drain = self._drain
-        stream.send(sse_frames.RETRY + sse_frames.heartbeat(self._since_ts))
-        self._visit = self._services.visitors.enter(self)
-        delivery.keep_alive(self)
+        super().begin()
         self._desk.streams.add(self)
         self._desk.enter(self)
         self._desk.kick()
@@ -133,44 +115,22 @@ class WorkStream:
         status, code = 503, "internal"
         if isinstance(error, TopicsError):
             status, code = error.status, error.code
-        self._advise(status, f"{code}: no jobs can be leased now; it is tried again")
+        text = f"{code}: no jobs can be leased now; it is tried again"
+        self._advise(status, text, topics=self._names())
         self._desk.enter(self)
 
     def is_held_back(self, retry_after_ms: int) -> bool:
-        self._advise(429, "work throttled under CPU pressure", retry_after_ms=retry_after_ms)
+        text = "work throttled under CPU pressure"
+        self._advise(429, text, topics=self._names(), retry_after_ms=retry_after_ms)
         return True
 
-    def _advise(self, code: int, text: str, **more: object) -> None:
-        now_s = self._delivery.now_s
-        if now_s - self._advised_s >= ADVICE_S and self._stream.is_writable:
-            self._advised_s = now_s
-            topics = [self._desk.queue.name]
-            self._stream.send(sse_frames.error_event(code, text, topics=topics, **more))
+    # -- topics.server.loop.event_outlet.EventOutlet ---------------------------------------------
 
-    # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+    def _names(self) -> list[str]:
+        return [self._desk.queue.name]
 
-    def sight(self) -> Sight:
-        queue, stream = self._desk.queue, self._stream
-        return Sight(
-            [queue.name], self._key, stream.peer, self._since_ts, queue.ready,
-            stream.buffered_bytes,
-        )  # fmt: skip
-
-    # -- topics.server.loop.delivery.Outlet ------------------------------------------------------
-
-    @property
-    def is_writable(self) -> bool:
-        if self._stream.is_writable:
-            return True
-        self._delivery.note_slow(self)
-        return False
-
-    @property
-    def is_open(self) -> bool:
-        return not self._stream.is_closed
-
-    def beat(self, wall_ms: int) -> None:
-        self._stream.send(sse_frames.heartbeat(wall_ms))
+    def _lag(self) -> int:
+        return self._desk.queue.ready
 
     def resume(self, *, is_degraded: bool) -> None:  # noqa: ARG002
         self._desk.enter(self)
@@ -179,25 +139,9 @@ class WorkStream:
     def cut_off(self) -> None:
         self._end(SLOW_CODE, "this stream was not read for too long; its jobs were given back")
 
-    # -- the stream ------------------------------------------------------------------------------
-
-    def _writable(self) -> None:
-        self._delivery.resumed(self)
-
-    def _drain(self) -> None:
-        self._end(DRAIN_CODE, "shutting_down: the server is going away; reconnect",
-                  retry_after_ms=2000)  # fmt: skip
-
-    def _end(self, code: int, text: str, **more: object) -> None:
-        topics = [self._desk.queue.name]
-        self._stream.send(sse_frames.error_event(code, text, topics=topics, **more))
-        self._stream.close()
-
     def _closed(self) -> None:
+        super()._closed()
         desk = self._desk
-        self._services.visitors.leave(self._visit)
-        self._delivery.forget(self)
-        self._delivery.leave(self._key)
         leases = [(seq, lease_id(number)) for seq, number in self._held.items()]
         for seq in self._held:
             desk.held.pop(seq, None)
