@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from threading import get_ident
 from typing import Any, Unpack
 
 from topics.configs import ConfigFields, config_input, resolve_config
@@ -209,8 +210,9 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
 
         Its owner is told by the teller, with others of the same frame, or by its own `fail`.
         """
-        self._check_writable()
         core, deferred = self.core, self._recovery.replay.deferred
+        if self._is_closed or core.committer.poison is not None or get_ident() != self._thread:
+            self._check_writable()
         topic = core.by_name.get(name)
         if topic is not None and len(request.records) == 1:
             if deferred and topic.id in deferred:

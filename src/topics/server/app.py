@@ -51,7 +51,7 @@ class App:
         if not call.extra:
             # The same head would pass the same checks again.
             call.head.found = found
-        return handler(call, *names)
+        return handler(call, names)
 
     def judge(self, call: Call, has_body: bool) -> bool:
         """What the head of a request decides before its body is there.
@@ -63,18 +63,19 @@ class App:
             return False
         handler, names = self._router.find(call)
         judge = self._judges.get(handler)
-        return judge is not None and judge(call, has_body, *names)
+        return judge is not None and judge(call, has_body, names)
 
     # -- the guard ---------------------------------------------------------------------------
 
     def _guarded(self, route: Route) -> RouteHandler:
-        """A route's handler, with its checks in front."""
+        """A route's handler, with its checks in front; it takes what the path names as a tuple."""
         has_keys = bool(self._keys)
         is_gated = has_keys and (not route.is_probe or self.config.options.probe_auth)
         services, driver = self.services, self.services.driver
         handler, prefixed = route.handler, route.prefixed
         waits = route.waits_for_recovery and not route.is_probe and not route.is_stream
         inflight_max, is_stream = self._inflight_max, route.is_stream
+        takes_one = route.path.count("/:") == 1
 
         def admit(call: Call, names: tuple[str, ...]) -> None:
             if is_gated:
@@ -90,25 +91,31 @@ class App:
             if waits and not driver.is_ready:
                 raise services.unready()
 
-        def judge(call: Call, has_body: bool, *names: str) -> bool:
+        def judge(call: Call, has_body: bool, names: tuple[str, ...]) -> bool:
             admit(call, names)
             if route.body is not None and has_body:
                 check_content_type(call)
             return route.body is not None
 
-        def handle(call: Call, *names: str) -> Answer:
+        def handle(call: Call, names: tuple[str, ...]) -> Answer:
             call.began_s = perf_counter()
-            if is_gated or not driver.is_ready:
+            # Most are admitted without a call: their head was, and nothing else stands against it.
+            key = call.key = call.head.caller
+            if not driver.is_ready or (
+                is_gated and (key is None or (inflight_max and key.inflight >= inflight_max))
+            ):
                 admit(call, names)
+                key = call.key
             if is_stream and not driver.is_ready:
                 if services.is_draining:
                     raise services.unready()
                 return services.await_ready(call)
             try:
-                answer = handler(call, *names)
+                # Spreading a tuple costs more than the call.
+                answer = handler(call, names[0]) if takes_one else handler(call, *names)
             except Poisoned as error:
                 raise services.failed(error) from None
-            if answer is PENDING and call.key is not None and call.successor is None:
+            if key is not None and answer is PENDING and call.successor is None:
                 call.hold()
             return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,10 @@ def write(secret: str, topic: str = "t", body: bytes = BODY, lines: str = "") ->
 def kept(served: Inside) -> list[Head]:
     heads = served.server.known_heads
     return served.run(
-        lambda: [*heads.forms.values(), *(known[0] for known in heads.exact.values())]
+        lambda: [
+            *heads.forms.values(),
+            *(known[0] for known in (*heads.exact.values(), *heads.sealed.values())),
+        ]
     )
 
 
@@ -46,7 +50,9 @@ def test_a_head_with_a_key_is_known_by_its_digest_and_the_secret_is_not_kept(
             assert wire.send(write("writer-secret", body=body)).answer().status in (200, 201)
     heads = locked.server.known_heads
     assert kept(locked)
-    assert all(isinstance(key, str) for key in (*heads.forms, *heads.exact))
+    assert not heads.exact
+    assert all(isinstance(key, str) for key in heads.forms)
+    assert all(len(key) == sha256().digest_size for key in heads.sealed)
     for head in kept(locked):
         assert b"authorization" not in head.headers
         text = repr((head.headers, head.path, head.query, head.noted, head.found))
@@ -66,6 +72,23 @@ def test_a_wrong_key_is_refused_after_the_right_one_is_known(locked: Inside, sec
     assert len(kept(locked)) == 1 + 1
 
 
+def test_callers_share_a_connection(locked: Inside) -> None:
+    """As behind a proxy: each request is judged by its own head, whoever sent the last one."""
+    probe = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    nameless = write("writer-secret").replace(b"Authorization: Bearer writer-secret\r\n", b"")
+    named = write("writer-secret", lines="Idempotency-Key: one\r\n")
+    with Wire(locked.port) as wire:
+        for _ in range(3):
+            for request, status in (
+                (write("writer-secret"), 200), (write("reader-secret"), 403), (probe, 200),
+                (write("tenant-secret", "t42.a"), 200), (nameless, 401), (named, 200),
+                (write("writer-secret", "t42.a"), 200), (write("nobody"), 401),
+            ):  # fmt: skip
+                for _ in range(2):
+                    answer = wire.send(request).answer()
+                    assert (200 if answer.status == 201 else answer.status) == status
+
+
 def test_a_key_stays_within_its_prefixes(locked: Inside) -> None:
     with Wire(locked.port) as wire:
         for _ in range(3):
@@ -80,7 +103,7 @@ def test_however_it_is_spelt_the_secret_is_not_kept(locked: Inside, spelling: st
         for _ in range(3):
             assert wire.send(request).answer().status in (200, 201)
     heads = locked.server.known_heads
-    assert not any(b"secret" in key for key in heads.exact if isinstance(key, bytes))
+    assert not any(b"secret" in key for key in (*heads.exact, *heads.sealed))
     assert not any(b"secret" in key for key in heads.forms if isinstance(key, bytes))
     assert not any(b"secret" in value for head in kept(locked) for value in head.headers.values())
 

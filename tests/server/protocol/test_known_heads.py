@@ -36,7 +36,7 @@ CLIENTS = {
 
 def known(served: Served) -> set[bytes | str]:
     heads = served.app.server.known_heads
-    return {*heads.exact, *heads.forms}
+    return {*heads.exact, *heads.sealed, *heads.forms}
 
 
 def sent(client: str, body: bytes, more: str = "") -> bytes:

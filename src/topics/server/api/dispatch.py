@@ -139,7 +139,7 @@ def _allow(methods: Iterable[str]) -> list[str]:
 
 def _options(allow: list[str]) -> RouteHandler:
     answer = Response(b"", 204, headers=(("Allow", ", ".join(allow)),))
-    return lambda _request: answer
+    return lambda _request, *_values: answer
 
 
 def _decoded(segment: str) -> str:

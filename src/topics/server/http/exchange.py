@@ -138,7 +138,7 @@ class Exchange(Channel):
             if found is None:
                 answer = self._handler(request)
             else:
-                answer = found[0](request, *found[1])
+                answer = found[0](request, found[1])
             if answer is PENDING:
                 return PENDING
             if type(answer) is not Response or request.output is not None:

@@ -11,7 +11,8 @@ characters, in that place, is a path.
 
 Left out is also what nobody may find here, the secret of a key: a head with one is kept by its
 SHA-256 digest, as keys are, and only once the application has said whose it is. Finding it again by
-that digest takes the same time whatever the secret is.
+that digest takes the same time whatever the secret is. A connection that has sent one will send it
+again: there the digest is all that is looked for.
 """
 
 from __future__ import annotations
@@ -49,17 +50,20 @@ _LEFT_OUT = b"\0"
 class KnownHeads:
     """Forgotten all at once when there are too many: hot ones are back after one request.
 
-    `exact` has what came last, byte by byte, `forms` what is left of it without what differs. Both
-    have digests (texts) instead of bytes for what has a secret in it. `samples` has forms without
-    their paths, of heads without a secret: whose key it is may depend on the path.
+    `exact` has what came last, byte by byte, or for what has a secret in it `sealed`, by its
+    digest. `forms` has what is left of it without what differs, with digests in texts for what has
+    a secret. `samples` has forms without their paths, of heads without a secret: whose key it is
+    may depend on the path.
     """
 
     __slots__ = (
         "_body_bytes_max", "_head_bytes_max", "_path_bytes_max", "exact", "forms", "samples",
+        "sealed",
     )  # fmt: skip
 
     def __init__(self, limits: HttpLimits) -> None:
-        self.exact: dict[bytes | str, Known] = {}
+        self.exact: dict[bytes, Known] = {}
+        self.sealed: dict[bytes, Known] = {}
         self.forms: dict[bytes | str, Head] = {}
         self.samples: dict[bytes, Head] = {}
         self._path_bytes_max = limits.target_bytes_max
@@ -98,16 +102,17 @@ class KnownHeads:
         if len(self.forms) >= HEADS_MAX:
             self.forms.clear()
             self.exact.clear()
+            self.sealed.clear()
         self.forms[place] = head
 
     def find(self, raw: bytes) -> Known | None:
-        """A known head that is not in `exact` by its bytes."""
-        place: bytes | str = raw
+        """A known head that is perhaps not in `exact` by its bytes, or that has a secret."""
+        came, place = self.exact, raw
         if _SECRET in raw:
-            place = sha256(raw).hexdigest()
-            known = self.exact.get(place)
-            if known is not None:
-                return known
+            came, place = self.sealed, sha256(raw).digest()
+        known = came.get(place)
+        if known is not None:
+            return known
         if len(raw) > self._head_bytes_max or _LEFT_OUT in raw:
             return None
         form, body_bytes, key = _cut(raw)
@@ -116,9 +121,9 @@ class KnownHeads:
             return None
         known = (head, head.body_bytes if body_bytes < 0 else body_bytes, key)
         if not key:
-            if len(self.exact) >= HEADS_MAX:
-                self.exact.clear()
-            self.exact[place] = known
+            if len(came) >= HEADS_MAX:
+                came.clear()
+            came[place] = known
         return known
 
     def _elsewhere(self, form: bytes) -> Head | None:
@@ -165,8 +170,8 @@ class Repeated(Exchange):
     """The short way in."""
 
     __slots__ = (
-        "_awaited", "_body_bytes", "_find", "_known", "_learning", "_missing_bytes", "_parts",
-        "_phase", "_plain_head", "_since",
+        "_awaited", "_body_bytes", "_find", "_has_secret", "_known", "_learning", "_missing_bytes",
+        "_parts", "_phase", "_plain_head", "_sealed", "_since",
     )  # fmt: skip
 
     server: HeadsHub
@@ -174,7 +179,10 @@ class Repeated(Exchange):
     def __init__(self, server: HeadsHub) -> None:
         super().__init__(server)
         self._known = server.known_heads.exact
+        self._sealed = server.known_heads.sealed
         self._find = server.known_heads.find
+        # The head that was found last is known by its digest.
+        self._has_secret = False
         self._phase = IDLE
         # When the phase began, on the server's coarse clock.
         self._since = server.now
@@ -196,7 +204,15 @@ class Repeated(Exchange):
         if self._phase == IDLE and not self._is_last:
             end = data.find(b"\r\n\r\n") + 4
             raw = data[:end]
-            known = self._known.get(raw) or self._find(raw)
+            if self._has_secret:
+                known = self._sealed.get(sha256(raw).digest())
+            else:
+                known = self._known.get(raw)
+            if known is None:
+                known = self._find(raw)
+                self._has_secret = (
+                    known is not None and known[0].caller is not None and not known[2]
+                )
             if known is not None:
                 missing = known[1] - (len(data) - end)
                 if missing == 0:

@@ -21,7 +21,7 @@ from topics.server.api.shapes import WriteBody, Written
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.log_times import LogTimes
 from topics.server.loop.services import Services
-from topics.types import Appended
+from topics.types import BUCKET_TOPIC, Appended
 
 _MANY = (
     b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
@@ -70,9 +70,10 @@ class WriteRoute:
         if not head.is_json:
             check_content_type(call)
         body = decode_write(call.body, self._settings, call)
-        key = idempotency_key_of(call, self._settings.max_idempotency_key_chars)
-        if body.idempotency_key is None:
-            body.idempotency_key = key
+        if call.own_key or b"idempotency-key" in head.headers:
+            key = idempotency_key_of(call, self._settings.max_idempotency_key_chars)
+            if body.idempotency_key is None:
+                body.idempotency_key = key
         if head.noted is None:
             # What the query says about the seqs, or that it says nothing: it wins.
             head.noted = Query(head.query).flag("return_seqs", default=_UNSAID)
@@ -80,7 +81,7 @@ class WriteRoute:
             call.returns_seqs = False
         if body.config is not None:
             self._writes.check_config(call.key, name, body)
-        if call.key is not None:
+        if call.key is not None and name.startswith(BUCKET_TOPIC):
             self._writes.check_markers(call.key, name, body.records)
         if self._pressure.is_parking:
             self._writes.check_pressure("write", name, body)
