@@ -46,9 +46,10 @@ class Ignoring(Protocol):
 class Loose(Generic[T]):
     """A type of bodies, with its decoders."""
 
-    __slots__ = ("_shape", "decode_known", "decode_loosely")
+    __slots__ = ("_shape", "decode_known", "decode_loosely", "kind")
 
     def __init__(self, kind: type[T]) -> None:
+        self.kind = kind
         self.decode_known = msgspec.json.Decoder(refusing(kind)).decode
         self.decode_loosely = msgspec.json.Decoder(kind).decode
         self._shape = _Shape(kind)

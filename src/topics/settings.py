@@ -12,6 +12,7 @@ import msgspec
 
 from topics.errors import InvalidRequest
 
+PREFIX = "TOPICS_"
 KIB = 1024
 MIB = 1024 * KIB
 # Without these nothing could be written or read, or checkpoints would never end; 0 does not mean
@@ -106,14 +107,13 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     """Settings from `TOPICS_*`; raises InvalidRequest naming the key that can not be read."""
     values: dict[str, object] = {}
     for field in msgspec.structs.fields(Settings):
-        key = "TOPICS_" + field.name.upper()
-        text = environment.get(key)
+        text = environment.get(PREFIX + field.name.upper())
         if text is None:
             continue
         try:
             values[field.name] = msgspec.convert(text, field.type, strict=False)
         except msgspec.ValidationError as error:
-            raise InvalidRequest(f"{key}={text!r}: {error}", setting=key) from None
+            raise refused(field.name, f"is {text!r}: {error}") from None
     return check(Settings(**values))  # type: ignore[arg-type]
 
 
@@ -125,14 +125,14 @@ def check(settings: Settings) -> Settings:
             check_number(name, value, is_ms=name.endswith("_ms"), maximum=AT_MOST.get(name))
     for name in AT_LEAST_ONE:
         if getattr(settings, name) < 1:
-            raise _refused(name, "must be at least 1")
+            raise refused(name, "must be at least 1")
     if settings.wal_shards < 1:
-        raise _refused("wal_shards", "must be from 1 to 64")
+        raise refused("wal_shards", "must be from 1 to 64")
     if settings.wal_file_bytes < 16 * KIB:
-        raise _refused("wal_file_bytes", "must be at least 16384")
+        raise refused("wal_file_bytes", "must be at least 16384")
     if settings.wal_reserve_bytes > settings.wal_file_bytes // 2:
         # Each write would begin a file of its own.
-        raise _refused(
+        raise refused(
             "wal_reserve_bytes",
             f"is {settings.wal_reserve_bytes}, more than half of TOPICS_WAL_FILE_BYTES, which is "
             f"{settings.wal_file_bytes}: lower the one or raise the other",
@@ -140,7 +140,7 @@ def check(settings: Settings) -> Settings:
     extra_bytes = RECORD_EXTRA_BYTES + NODE_ESCAPED * settings.max_node_bytes
     frame_bytes = settings.max_body_bytes + settings.max_batch_records * extra_bytes
     if frame_bytes > U32_MAX:
-        raise _refused(
+        raise refused(
             "max_body_bytes",
             f"is {settings.max_body_bytes}: with TOPICS_MAX_BATCH_RECORDS of "
             f"{settings.max_batch_records} and TOPICS_MAX_NODE_BYTES of {settings.max_node_bytes} "
@@ -152,14 +152,15 @@ def check(settings: Settings) -> Settings:
 def check_number(name: str, value: int, *, is_ms: bool, maximum: int | None = None) -> None:
     """Raises InvalidRequest, by name, for a number that no part of the program could count to."""
     if value < 0:
-        raise _refused(name, f"is negative: {value}")
+        raise refused(name, f"is negative: {value}")
     most = (MS_MAX if is_ms else I64_MAX) if maximum is None else maximum
     if value > most:
-        raise _refused(name, f"is {value}; it must be at most {most}")
+        raise refused(name, f"is {value}; it must be at most {most}")
 
 
-def _refused(name: str, why: str) -> InvalidRequest:
-    return InvalidRequest(f"TOPICS_{name.upper()} {why}", setting=name)
+def refused(name: str, why: str) -> InvalidRequest:
+    """For a setting that can not be what it is; its variable is the first word."""
+    return InvalidRequest(f"{PREFIX}{name.upper()} {why}", setting=name)
 
 
 def parse_bool(text: str) -> bool | None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.errors import InvalidRequest
+from topics.nearest import in_words
 from topics.surrogates import decode_around
 
 SEQ_BASE = 1
@@ -156,7 +157,7 @@ def convert(value: object, into: Any, what: str) -> Any:
     try:
         return msgspec.convert(value, into)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{what}: {error}") from None
+        raise InvalidRequest(f"{what}: {in_words(error, into)}") from None
 
 
 def value_of(data: msgspec.Raw | bytes) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -13,13 +11,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
+from tests.support import commands
 from tests.support.servers import Inside, environment, inside
 from topics import Client
-from topics.cli import exits, main
+from topics.cli import exits
 
 # Most of them start a process, or several.
 pytestmark = pytest.mark.slow
@@ -62,28 +60,10 @@ class Topics:
             out, err = process.communicate(stdin, timeout=60)
             done = subprocess.CompletedProcess(arguments, process.returncode, out, err)
         else:
-            done = self.here(*arguments)
+            done = commands.here(*arguments, environment=self.environment)
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
         return done
-
-    def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """In this process, which has paid for all imports already."""
-        out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
-        with (
-            mock.patch.dict(os.environ, self.environment, clear=True),
-            mock.patch.object(sys, "argv", ["topics", *arguments]),
-            mock.patch.object(sys, "stdin", io.StringIO()),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-            pytest.raises(SystemExit) as ended,
-        ):
-            main.main()
-        out.flush()
-        text = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
-        code = ended.value.code
-        assert code is None or isinstance(code, int)
-        return subprocess.CompletedProcess(arguments, code or 0, text, err.getvalue())
 
     def json(self, *arguments: str, stdin: str = "", code: int = 0) -> Any:
         return json.loads(self(*arguments, "--json", stdin=stdin, code=code).stdout)

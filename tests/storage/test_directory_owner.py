@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from topics.errors import (
     TopicsError,
 )
 from topics.settings import KIB, Settings
-from topics.storage.fs import join, write_atomically
+from topics.storage.fs import join, opened, write_atomically
 from topics.testing import FakeDisk, Fault, FaultFs, MonitorFs
 
 QUIET = Settings(wal_shards=2, wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB, threads=False)
@@ -90,6 +91,29 @@ def test_another_format_is_refused_in_words(content: bytes, words: str) -> None:
     assert words in str(refused.value)
     after = {name: data for name, data in world.disk.files().items() if "LOCK" not in name}
     assert after == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".git", "postgresql.conf", "wal2"])
+def test_what_somebody_else_keeps_is_not_touched(name: str) -> None:
+    """A directory with files and without FORMAT is refused before anything is made in it."""
+    disk = FakeDisk()
+    disk.mkdir(PATH)
+    with opened(disk, join(PATH, name), create=True) as file:
+        file.pwrite(b"theirs", 0)
+    with pytest.raises(FormatMismatch, match=f"holds '{re.escape(name)}' and no FORMAT file"):
+        Engine.open(PATH, fs=disk, settings=QUIET)
+    assert disk.listdir(PATH) == [name]
+
+
+def test_a_new_volume_and_a_start_that_was_killed_are_ours() -> None:
+    """What a filesystem brings along, and what a start makes before FORMAT, stop nobody."""
+    disk = FakeDisk()
+    for name in ("", "lost+found", "wal", "seg"):
+        disk.mkdir(join(PATH, name) if name else PATH)
+    for name in ("LOCK", "MARKS.tmp", "FORMAT.tmp"):
+        disk.open(join(PATH, name), create=True).close()
+    with Engine.open(PATH, fs=disk, settings=QUIET) as engine:
+        assert engine.append("t", [{"data": 1}]).first_seq == 1
 
 
 def test_the_directory_says_its_format() -> None:

@@ -379,10 +379,19 @@ def test_what_is_not_there_exits_3_and_is_not_made(tmp_path: Path, command: str)
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_an_empty_directory_is_no_sound_one(tmp_path: Path) -> None:
-    assert topics("check", str(tmp_path)).returncode == 1
-    assert topics("scrub", str(tmp_path)).returncode == 3
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("names", [[], ["notes.txt", "Makefile", "src"]])
+def test_a_directory_that_is_not_ours_ends_it_after_one_line(
+    tmp_path: Path, names: list[str]
+) -> None:
+    """An empty one, or somebody else's: exit code 3, nothing listed, nothing changed."""
+    for name in names:
+        (tmp_path / name).write_text("theirs")
+    words = "and 2 more and no FORMAT file" if names else "is empty"
+    for command in ("check", "scrub", "repair"):
+        done = topics(command, str(tmp_path))
+        assert (done.returncode, done.stdout) == (3, "")
+        assert (done.stderr.count("\n"), words in done.stderr) == (1, True), done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
 @pytest.mark.parametrize("arguments", quick_first([[], [".", "--no-such"], [".", "--cold"]], 1))

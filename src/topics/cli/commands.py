@@ -49,6 +49,11 @@ class LazyGroup(TyperGroup):
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            # Not at the top: help has no use for it.
+            from topics.nearest import meant
+
+            ctx.fail(f"No such command {args[0]!r}{meant(args[0], COMMANDS) or '.'}")
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS and super().get_command(ctx, name) is None:
             command = loaded(name)
@@ -59,4 +64,9 @@ def loaded(name: str) -> Any:
     """A command, ready to run."""
     app = typer.Typer()
     import_module(f"topics.cli.{name}").register(app)
-    return get_group(app).commands[name]
+    command = get_group(app).commands[name]
+    for one in (command, *getattr(command, "commands", {}).values()):
+        # Lines end where a terminal does, not where a docstring does.
+        paragraphs = (one.help or "").split("\n\n")
+        one.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return command

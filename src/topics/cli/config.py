@@ -8,7 +8,8 @@ import typer
 
 from topics.cli import server
 from topics.client.options import URL_DEFAULT
-from topics.server.config import PREFIX, defaults, load
+from topics.server.config import defaults, load
+from topics.settings import PREFIX
 
 CLIENT = {"url": URL_DEFAULT, "token": ""}
 SECRET = frozenset({"api_keys", "token"})

@@ -19,6 +19,7 @@ from topics import settings
 from topics.engine.offline.findings import Report
 from topics.errors import DirectoryLocked, FormatMismatch, StorageError, Unreachable
 from topics.settings import Settings
+from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, Misplaced, OsFs, join, shown
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.tiers import Store, open_store
@@ -39,8 +40,7 @@ ColdDir = Annotated[
 def reaching(path: str, *, as_json: bool) -> Iterator[None]:
     """A directory that can not be read or is in use ends the command with exit code 3."""
     try:
-        if not os.path.isdir(path):
-            raise Unreachable(f"{path} is not a directory")
+        _require_ours(path)
         yield
     except (
         DirectoryLocked,
@@ -79,6 +79,17 @@ def looking(path: str, cold_dir: str, *, as_json: bool, is_shared: bool = True) 
         finally:
             if lock is not None:
                 lock.release()
+
+
+def _require_ours(path: str) -> None:
+    """Ends at once what would only list somebody else's files."""
+    if not os.path.isdir(path):
+        is_there = os.path.lexists(path)
+        raise Unreachable(f"{path} is not a directory" if is_there else f"there is no {path}")
+    if not os.listdir(path):
+        raise Unreachable(f"{path} is empty: no server or engine has used it")
+    fs = OsFs()
+    DataDir(fs, fs.resolve(path)).check_ours()
 
 
 def require_format(path: str) -> None:

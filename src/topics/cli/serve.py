@@ -7,13 +7,18 @@ import inspect
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from topics.errors import InvalidRequest
 from topics.server import config as configuration
-from topics.server.about import ABOUT
+from topics.server.about import PANELS
+from topics.settings import PREFIX
+
+_WORDS = {True: "true", False: "false"}
 
 
 class JsonLines(logging.Formatter):
@@ -43,11 +48,7 @@ def serve(**flags: Any) -> None:
     Each option is also a variable: --max-topics is TOPICS_MAX_TOPICS; the option wins. Unknown
     TOPICS_ variables are an error.
     """
-    texts = {
-        name: str(value).lower() if isinstance(value, bool) else value
-        for name, value in flags.items()
-    }
-    config = configuration.load(os.environ, texts)
+    config = _load({name: text for name, text in _texts(flags) if text is not None})
     # Digests are all that is needed from here on.
     os.environ.pop("TOPICS_API_KEYS", None)
     handler = logging.StreamHandler(sys.stderr)
@@ -65,30 +66,66 @@ def serve(**flags: Any) -> None:
         runner.run(serve_process(config))
 
 
+def _load(flags: dict[str, str]) -> configuration.Config:
+    """The config of the environment and the flags; a flag that can not be is a usage error."""
+    try:
+        return configuration.load(os.environ, flags)
+    except InvalidRequest as error:
+        name = error.detail.get("setting", "")
+        if name not in flags:
+            raise
+        typed = _flag(name) if name == configuration.API_KEYS else f"{_flag(name)} {flags[name]}"
+        words = error.message.replace(PREFIX + name.upper(), "it", 1)
+        raise typer.BadParameter(f"{typed}: {words}") from None
+
+
+def _texts(flags: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Flags as settings: `no_threads` is false for `threads`."""
+    switches = {
+        name for name, default in configuration.defaults().items() if isinstance(default, bool)
+    }
+    for name, value in flags.items():
+        if name in switches or name.removeprefix("no_") in switches:
+            if value:
+                yield name.removeprefix("no_"), _WORDS[name in switches]
+        else:
+            yield name, value
+
+
 def _with_flags() -> Any:
     """The command with one option for each setting, none of them set."""
-    parameters = []
-    for name, default in configuration.defaults().items():
-        kind = type(default)
-        shown = str(default).lower() if isinstance(default, bool) else str(default)
-        about = ABOUT.get(name, "")
-        flag = name.replace("_", "-")
-        option = typer.Option(
-            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
-            help=f"{about} Default {shown}.".strip() if shown else about,
-            metavar=None if kind is bool else kind.__name__.upper(),
-            show_default=False,
-        )
-        parameters.append(_parameter(name, bool if kind is bool else str, option))
-    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    serve.__signature__ = inspect.Signature([*_parameters()])  # type: ignore[attr-defined]
     serve.__annotations__ = {}
     return serve
 
 
-def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+def _parameters() -> Iterator[inspect.Parameter]:
+    defaults = configuration.defaults()
+    for panel, names in PANELS.items():
+        for name, words in names.items():
+            default = defaults[name]
+            shown = _WORDS[default] if isinstance(default, bool) else str(default)
+            help_ = f"{words} Default {shown}." if shown else words
+            if isinstance(default, bool):
+                # Help has the one that changes something: both would not fit into 80 columns.
+                yield _parameter(name, bool, help=help_, rich_help_panel=panel, hidden=default)
+                yield _parameter(
+                    f"no_{name}", bool, help=help_, rich_help_panel=panel, hidden=not default
+                )
+            else:
+                metavar = type(default).__name__.upper()
+                yield _parameter(name, str, help=help_, rich_help_panel=panel, metavar=metavar)
+
+
+def _parameter(name: str, kind: Any, **look: Any) -> inspect.Parameter:
+    option = typer.Option(_flag(name), show_default=False, **look)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind | None, option],
     )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -15,6 +15,7 @@ import typer
 
 from topics.client.client import Client
 from topics.client.retries import RetryPolicy
+from topics.errors import InvalidRequest
 from topics.storage.fs import shown
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
@@ -36,7 +37,13 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 @contextmanager
 def connected(url: str | None, token: str | None, retries: RetryPolicy = BRIEF) -> Iterator[Client]:
-    with Client(url, token, retries=retries) as client:
+    try:
+        client = Client(url, token, retries=retries)
+    except InvalidRequest as error:
+        if url is None:
+            raise
+        raise typer.BadParameter(error.message, param_hint="--url") from None
+    with client:
         yield client
 
 

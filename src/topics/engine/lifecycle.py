@@ -107,6 +107,7 @@ class Lifecycle:
         lock = recovery = None
         try:
             make_directory(fs, path)
+            data.check_ours()
             lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
             # The directory is ours: a server may listen now.
             yield 0.0

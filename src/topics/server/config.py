@@ -9,18 +9,18 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
 from topics.errors import InvalidRequest
+from topics.nearest import meant
 from topics.server.api.auth import Keys, parse_keys
-from topics.settings import Settings, check, check_number, parse_bool
+from topics.settings import PREFIX, Settings, check, check_number, parse_bool, refused
 
 MIB = 1024 * 1024
-PREFIX = "TOPICS_"
 API_KEYS = "api_keys"
+LOG_LEVELS = ("debug", "info", "warning", "error")
 # Variables of other parts of topics, which may stand in the same environment.
 ELSEWHERE = frozenset(
     {
@@ -108,24 +108,24 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Con
     environment = {key: text for key, text in environment.items() if not _is_service(key, text)}
     for key in sorted(environment):
         if key.startswith(PREFIX) and key not in known:
-            near = get_close_matches(key, known, 1)
-            words = f"; did you mean {near[0]}?" if near else "; unset it or correct its name"
+            words = meant(key, known) or "; unset it or correct its name"
             raise InvalidRequest(f"{key} is not a setting of topics{words}")
     values: dict[str, Any] = {}
     for name, field in fields.items():
         flag = flags.get(name)
-        key = PREFIX + name.upper() if flag is None else "--" + name.replace("_", "-")
-        text = environment.get(key) if flag is None else flag
+        text = environment.get(PREFIX + name.upper()) if flag is None else flag
         if text is not None:
-            values[name] = _value(key, text, field.type)
+            values[name] = _value(name, text, field.type)
     mine = {field.name for field in msgspec.structs.fields(ServerOptions)}
     options = ServerOptions(**{name: value for name, value in values.items() if name in mine})
     settings = {name: value for name, value in values.items() if name not in mine}
     keys = flags.get(API_KEYS)
+    if keys is None:
+        keys = environment.get(PREFIX + API_KEYS.upper())
     config = Config(
         options=options,
         settings=check(Settings(**{"gc_freeze": True, **settings})),
-        keys=parse_keys(environment.get(PREFIX + API_KEYS.upper()) if keys is None else keys),
+        keys=_keys(keys),
     )
     _check(config)
     return config
@@ -147,17 +147,24 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _value(key: str, text: str, kind: Any) -> Any:
+def _value(name: str, text: str, kind: Any) -> Any:
     if kind is bool:
         word = text.strip().lower()
         found = parse_bool(_SPELLINGS.get(word, word))
         if found is None:
-            raise InvalidRequest(f"{key}={text!r} is neither true nor false", setting=key)
+            raise refused(name, f"is {text!r}, neither true nor false")
         return found
     try:
         return msgspec.convert(text, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{key}={text!r}: {error}", setting=key) from None
+    except msgspec.ValidationError:
+        raise refused(name, f"is {text!r}, not a whole number") from None
+
+
+def _keys(text: str | None) -> Keys:
+    try:
+        return parse_keys(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, setting=API_KEYS) from None
 
 
 def _check(config: Config) -> None:
@@ -167,13 +174,15 @@ def _check(config: Config) -> None:
         if isinstance(value, int):
             check_number(name, value, is_ms=name.endswith("_ms"))
     if not options.max_watch_topics:
-        raise InvalidRequest("TOPICS_MAX_WATCH_TOPICS must be at least 1")
+        raise refused("max_watch_topics", "must be at least 1")
     if options.port > 65535:
-        raise InvalidRequest(f"TOPICS_PORT is not a port: {options.port}")
-    if options.log_level not in ("debug", "info", "warning", "error"):
-        raise InvalidRequest("TOPICS_LOG_LEVEL is one of debug, info, warning, error")
+        raise refused("port", f"is {options.port}; it must be at most 65535")
+    if options.log_level not in LOG_LEVELS:
+        near = meant(options.log_level, LOG_LEVELS)
+        why = f"is {options.log_level!r}; it must be one of {', '.join(LOG_LEVELS)}{near}"
+        raise refused("log_level", why)
     if not options.data_dir:
-        raise InvalidRequest("TOPICS_DATA_DIR is empty")
+        raise refused("data_dir", "is empty")
     if not config.keys and not config.is_loopback and not options.allow_insecure_no_auth:
         raise InvalidRequest(
             f"refusing to start: {options.host} can be reached from other machines and there are "

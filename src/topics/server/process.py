@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
+import socket
 import sys
 from typing import Any
 
@@ -19,7 +21,7 @@ from topics.errors import TopicsError
 from topics.server import descriptors
 from topics.server.api.call import Call
 from topics.server.app import App
-from topics.server.config import Config
+from topics.server.config import Config, ServerOptions
 from topics.server.http.connections import HttpServer
 from topics.server.http.limits import HttpLimits
 from topics.storage import heap
@@ -30,6 +32,13 @@ LOG = logging.getLogger("topics.server")
 SWITCH_INTERVAL_S = 0.0005
 # After a storage failure: time for the answers that say so.
 LAST_WORDS_S = 0.2
+# Why a port can not be opened, and what to try.
+_NO_DOOR = {
+    errno.EADDRINUSE: "another program listens there; stop it, or choose another port with --port "
+    "(0 lets the system choose)",
+    errno.EADDRNOTAVAIL: "this machine has no such address; choose another with --host",
+    errno.EACCES: "this user may not open it; choose a port above 1023 with --port",
+}
 
 
 async def serve(config: Config, *, fs: Fs | None = None) -> None:
@@ -52,7 +61,7 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     )  # fmt: skip
     server = HttpServer(app.__call__, judge=app.judge, limits=limits, request_type=Call)
     try:
-        port = await server.listen(options.host.strip("[]"), options.port)
+        port = await _listen(server, options)
         app.services.start(server, steps)
         _announce(config, port)
         if options.port_file:
@@ -68,6 +77,22 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
         app.services.close()
         _forget_port(options.port_file)
     LOG.info("stopped")
+
+
+async def _listen(server: HttpServer, options: ServerOptions) -> int:
+    try:
+        return await server.listen(options.host.strip("[]"), options.port)
+    except OSError as error:
+        if isinstance(error, socket.gaierror):
+            why = "no host of that name is known; choose another with --host"
+        else:
+            why = _NO_DOOR.get(error.errno or 0) or error.strerror or str(error)
+        raise TopicsError(f"can not listen on {_address(options, options.port)}: {why}") from None
+
+
+def _address(options: ServerOptions, port: int) -> str:
+    host = options.host
+    return f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _stop_on_signals() -> asyncio.Future[None]:
@@ -96,12 +121,11 @@ async def _drain(app: App, server: HttpServer) -> None:
 
 def _announce(config: Config, port: int) -> None:
     options = config.options
-    host = f"[{options.host}]" if ":" in options.host.strip("[]") else options.host
     auth = f"on, {len(config.keys)} keys" if config.keys else "OFF: everybody may do everything"
     LOG.log(
         logging.INFO if config.keys else logging.WARNING,
-        "topics listens on http://%s:%d, data in %s, auth %s",
-        host, port, os.path.abspath(options.data_dir), auth,
+        "topics listens on http://%s, data in %s, auth %s",
+        _address(options, port), os.path.abspath(options.data_dir), auth,
     )  # fmt: skip
 
 

@@ -25,6 +25,12 @@ from topics.storage.frames import FORMAT_VERSION
 from topics.storage.fs import Fs, join, make_directory, opened, write_atomically
 
 FORMAT_BYTES_MAX = 4096
+FILES = ("FORMAT", "LOCK", "MARKS", "POISONED", "SESSIONS")
+DIRECTORIES = ("wal", "seg", "snap", "stage", "broken", "quarantine")
+# Those of files that are being replaced among them.
+ROOT_NAMES = frozenset((*FILES, *(name + ".tmp" for name in FILES), *DIRECTORIES))
+# What a new filesystem has in it: a volume that was made for us is empty.
+OF_THE_SYSTEM = "lost+found"
 
 
 class DataDir:
@@ -37,6 +43,24 @@ class DataDir:
         self.stages = join(root, "stage")
         self.broken = join(root, "broken")
         self.quarantine = join(root, "quarantine")
+
+    def check_ours(self) -> None:
+        """Raises FormatMismatch for a directory that somebody else keeps things in.
+
+        One without FORMAT is that of a start which was killed early, or has lost the file: all it
+        holds has names of ours. Whatever else is there would be among our files for good, or be
+        set aside as unknown.
+        """
+        if self.fs.exists(join(self.root, "FORMAT")):
+            return
+        names = [name for name in self.fs.listdir(self.root) if name != OF_THE_SYSTEM]
+        foreign = [name for name in names if name not in ROOT_NAMES]
+        if foreign:
+            more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+            raise FormatMismatch(
+                f"{self.root} is not a topics directory: it holds {foreign[0]!r}{more} and no "
+                "FORMAT file. Nothing was changed. A new log needs a directory that is empty"
+            )
 
     def prepare(self) -> None:
         """Creates what is missing, durably, and checks the version; raises FormatMismatch."""

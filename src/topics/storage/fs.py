@@ -208,7 +208,13 @@ class OsFs:
     def mkdir(self, path: str) -> None:
         if os.path.islink(path):
             raise _misplaced(path, "directory")
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            # Its parents were made, or were there, before it: only the last one can be a file.
+            found = path if os.path.lexists(path) else os.path.dirname(path)
+            words = "there is a file where a directory should be"
+            raise NotADirectoryError(errno.ENOTDIR, words, found) from None
 
     def listdir(self, path: str) -> list[str]:
         try:

@@ -45,7 +45,8 @@ def typed(error: OSError, what: str) -> DiskFull | StorageError:
         return DiskFull(f"{what}: no space left on the device")
     if error.errno in NO_FILES:
         return Overloaded(f"{what}: too many files are open; nothing is lost, try again")
-    return StorageError(f"{what}: {error}")
+    where = f": {error.filename}" if error.filename else ""
+    return StorageError(f"{what}: {error.strerror or error}{where}")
 
 
 def new_file_id() -> int:

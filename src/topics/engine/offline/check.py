@@ -23,7 +23,7 @@ from topics.engine.state.segments import Segments
 from topics.errors import CorruptData, FormatMismatch, StorageError
 from topics.settings import Settings
 from topics.storage import frames, marks, snapshot, stage_file, wal, wal_reader
-from topics.storage.datadir import DataDir
+from topics.storage.datadir import OF_THE_SYSTEM, ROOT_NAMES, DataDir
 from topics.storage.fs import Fs, join, opened, shown
 from topics.storage.marks import Known
 from topics.storage.readonly import ReadOnlyFs
@@ -32,12 +32,6 @@ from topics.storage.stage_file import StageId
 from topics.storage.tiers import Store
 from topics.storage.wal_reader import LogFile, Timeline
 
-ROOT_NAMES = frozenset(
-    {
-        "FORMAT", "LOCK", "MARKS", "POISONED", "SESSIONS", "SESSIONS.tmp", "wal", "seg", "snap",
-        "stage", "broken", "quarantine",
-    }
-)  # fmt: skip
 SPARE = "of a start that never became ready; the next start removes it"
 
 
@@ -94,7 +88,7 @@ class Checker:
     def _names(self) -> None:
         data, fs = self.data, self.data.fs
         for name in fs.listdir(data.root):
-            if name not in ROOT_NAMES:
+            if name not in ROOT_NAMES and name != OF_THE_SYSTEM:
                 self.report.warn(shown(name), "unknown_file", "topics did not put it here")
         known: list[tuple[str, Callable[[str], object]]] = [
             (data.wal, wal.parse_file_name),

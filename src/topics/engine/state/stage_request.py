@@ -119,7 +119,7 @@ def decode_stage(body: bytes, settings: Settings, ignoring: Ignoring | None = No
     try:
         options, records = _decode(body, unknown)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise invalid_json(error) from None
+        raise invalid_json(error, _Body) from None
     # What is around the records of a write is shorter than what was around these.
     write = decode_write(b'{"records":%b}' % records, settings, unknown)
     if ignoring is not None and unknown is not None and unknown.names:

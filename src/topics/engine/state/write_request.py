@@ -17,6 +17,7 @@ from topics.configs import check_config
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge
 from topics.integers import is_float_refused, respelt
 from topics.loose import Ignoring, Loose
+from topics.nearest import in_words
 from topics.settings import Settings
 from topics.surrogates import decode_around, has_surrogates, masked
 from topics.types import ConfigInput, convert
@@ -138,9 +139,12 @@ def _decode_integers(
     """The request, if integers of its config are only spelt in another way."""
     try:
         found = decode_unread(body)
+    except msgspec.DecodeError as error:
+        raise invalid_json(error, WriteRequest) from None
+    try:
         config = _CONFIG.decode(respelt(bytes(found.config)))
     except msgspec.DecodeError as error:
-        raise invalid_json(error) from None
+        raise invalid_json(error, ConfigInput) from None
     return WriteRequest(
         records=found.records, node=found.node, idempotency_key=found.idempotency_key,
         create=found.create, config=config, disable_backpressure=found.disable_backpressure,
@@ -153,11 +157,11 @@ def _decode_surrogates(
 ) -> WriteRequest:
     """The request, if lone surrogates in its data are all that was wrong with it."""
     if isinstance(error, RecursionError) or not has_surrogates(body):
-        raise invalid_json(error)
+        raise invalid_json(error, WriteRequest)
     try:
         request, data = decode_around(decode, body, lambda found: _few(found, settings))
     except (msgspec.DecodeError, RecursionError) as still:
-        raise invalid_json(still) from None
+        raise invalid_json(still, WriteRequest) from None
     for record, raw in zip(request.records, data, strict=True):
         record.data = raw
     return request
@@ -191,10 +195,11 @@ def check_text(body: bytes) -> None:
         raise InvalidRequest(f"body is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def invalid_json(error: Exception) -> InvalidRequest:
+def invalid_json(error: Exception, kind: Any) -> InvalidRequest:
+    """What is wrong with a body that should be of this type, in words."""
     if isinstance(error, RecursionError):
         return InvalidRequest("JSON is nested too deeply")
-    return InvalidRequest(f"body does not fit: {error}")
+    return InvalidRequest(f"body does not fit: {in_words(error, kind)}")
 
 
 def request_of(records: Sequence[Mapping[str, Any]], **fields: Any) -> WriteRequest:

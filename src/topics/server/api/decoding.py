@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
@@ -11,6 +12,7 @@ import msgspec
 from topics.engine.state.write_request import check_text, invalid_json
 from topics.integers import is_float_refused, respelt
 from topics.loose import Ignoring, Loose
+from topics.nearest import meant
 from topics.server.api.call import Call
 from topics.server.api.fields import DIGITS
 from topics.server.http.errors import BadRequest, UnsupportedMedia
@@ -64,11 +66,11 @@ def _decode_again(text: bytes, kind: Loose[S]) -> S:
         return kind.decode_loosely(text)
     except (msgspec.DecodeError, RecursionError) as error:
         if not is_float_refused(error):
-            raise invalid_json(error) from None
+            raise invalid_json(error, kind.kind) from None
     try:
         return kind.decode_loosely(respelt(text))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise invalid_json(error) from None
+        raise invalid_json(error, kind.kind) from None
 
 
 class Query:
@@ -102,6 +104,17 @@ class Query:
     def texts(self, name: str) -> list[str]:
         """Every value of a parameter that may be repeated."""
         return self._repeated.get(name, [])
+
+    def choice(self, name: str, choices: Collection[str], default: str) -> str:
+        """One of several words. Raises BadRequest for anything else."""
+        value = self._values.get(name, default)
+        if value not in choices:
+            raise BadRequest(
+                f"{name} is one of {', '.join(choices)}; not {value[:100]!r}"
+                f"{meant(value, choices)}",
+                parameter=name,
+            )
+        return value
 
     def flag(self, name: str, *, default: T) -> bool | T:
         """A boolean: true, false, 1 or 0. Raises BadRequest for anything else."""

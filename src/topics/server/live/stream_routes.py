@@ -16,7 +16,6 @@ from topics.server.api.decoding import Query
 from topics.server.api.fields import EPOCH_SCHEMA, EVENT_ID_SCHEMA, U64_SCHEMA
 from topics.server.api.route import Parameter, Route
 from topics.server.api.sse_frames import check_accept
-from topics.server.http.errors import BadRequest
 from topics.server.http.event_stream import EventStream
 from topics.server.http.message import PENDING, Answer
 from topics.server.live.watch_routes import (
@@ -117,9 +116,7 @@ class StreamRoutes:
 
 
 def _options(query: Query) -> WatchOptionsBody:
-    consistency = query.text("consistency", "eventual")
-    if consistency not in _CONSISTENCIES:
-        raise BadRequest(f"consistency is eventual or strong, not {consistency[:100]!r}")
+    consistency = query.choice("consistency", _CONSISTENCIES, "eventual")
     limit, bytes_max = query.number("limit"), query.number("max_batch_bytes")
     return WatchOptionsBody(
         node=query.texts("node"),

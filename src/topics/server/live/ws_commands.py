@@ -75,7 +75,7 @@ def head_of(text: bytes) -> Head:
         return _HEAD.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         if isinstance(error, RecursionError) or not has_surrogates(text):
-            raise invalid_json(error) from None
+            raise invalid_json(error, Head) from None
     # Only a publish may carry what text can not: see `publish_of`.
     body = _decode_surrogates(text)
     return Head(body.op, body.request_id)
@@ -95,7 +95,7 @@ def _decode_again(text: bytes) -> Publish:
         return _PUBLISH.decode_loosely(text)
     except (msgspec.DecodeError, RecursionError) as error:
         if isinstance(error, RecursionError) or not has_surrogates(text):
-            raise invalid_json(error) from None
+            raise invalid_json(error, Publish) from None
     return _decode_surrogates(text)
 
 
@@ -103,7 +103,7 @@ def _decode_surrogates(text: bytes) -> Publish:
     try:
         body, (records,) = decode_around(_PUBLISH.decode_loosely, text, lambda found: [found])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise invalid_json(error) from None
+        raise invalid_json(error, Publish) from None
     body.data = records
     return body
 

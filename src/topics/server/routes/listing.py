@@ -77,19 +77,16 @@ class Listing:
     def list(self, call: Call) -> Answer:
         query = Query(call.query)
         touch = query.flag("touch", default=False)
-        by = query.text("sort", NAME)
+        by = query.choice("sort", (NAME, *_MEASURES), NAME)
         size, cursor = page_size(query), query.text("cursor")
         prefixes = visible_prefixes(call.key, query.text("prefix"))
         engine = self._services.engine
         if by == NAME:
             names = engine.names(prefixes, after=place_of(cursor), limit=size + 1)
             return self._page(call, [Place(name) for name in names], size, touch)
-        measure = _MEASURES.get(by)
-        if measure is None:
-            raise BadRequest(f"sort is one of name, {', '.join(_MEASURES)}; not {by[:100]!r}")
         place = find_place(cursor, by)
         after = None if place is None else (place.value, place.after)
-        begin = partial(engine.largest, prefixes, measure, after=after, limit=size + 1)
+        begin = partial(engine.largest, prefixes, _MEASURES[by], after=after, limit=size + 1)
 
         def answer(found: list[tuple[int, str]]) -> Response:
             places = [Place(name, by, value) for value, name in found]
