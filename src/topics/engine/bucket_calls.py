@@ -6,7 +6,7 @@ from the blocks, what is only assigned from the frames on their way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from topics.configs import BucketInput
@@ -15,12 +15,10 @@ from topics.engine.lifecycle import Lifecycle
 from topics.engine.ops import catalog, deleting, repeats
 from topics.engine.ops.deleting import Listed
 from topics.engine.ops.growth import Brought, Growth
-from topics.engine.state.block import Block
 from topics.engine.state.record import data_of
-from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.storage import frames
-from topics.storage.columns import Columns
+from topics.storage.columns import Columns, Spans
 from topics.storage.segment import DEAD
 from topics.types import DELETED, Deleted, TopicConfig, convert
 
@@ -33,8 +31,9 @@ class Reader(NamedTuple):
     seq: int
 
 
-# Some records of a block: the seq of its first one, its columns, and a run [start, stop) of them.
-Run = tuple[int, Columns, int, int]
+# Some records of a block: the seq of its first one, its spans with their keys, and a run
+# [start, stop) of them.
+Run = tuple[int, Spans, int, int]
 
 
 class BucketCalls(Lifecycle):
@@ -92,12 +91,10 @@ class BucketCalls(Lifecycle):
         """Whether a record is in memory."""
         return topic.blocks[topic.block_at(seq)].columns is not None
 
-    def runs_after(
-        self, topic: Topic, seq: int, head: int
-    ) -> Generator[None, None, tuple[int, list[Run]]]:
+    def runs_after(self, topic: Topic, seq: int, head: int) -> tuple[int, list[Run]]:
         """The live records of the next block after a seq, up to a head; and up to where it goes.
 
-        Fetches it if need be. Raises StorageError.
+        Does not ask the cold store: what is there has its keys here. Raises StorageError.
         """
         position = topic.block_at(seq + 1)
         if position >= len(topic.blocks):
@@ -108,14 +105,8 @@ class BucketCalls(Lifecycle):
         live = [] if block.is_ghost else list(block.live_runs(start, stop))
         if not live:
             return block.first + stop - 1, []
-        columns = yield from self._columns(block)
-        return block.first + stop - 1, [(block.first, columns, a, b) for a, b in live]
-
-    def _columns(self, block: Block) -> Generator[None, None, Columns]:
-        try:
-            return self.core.segments.columns(block)
-        except ColdMiss:
-            return (yield from self.core.bring(block))
+        spans = self.core.segments.exact_spans(block)
+        return block.first + stop - 1, [(block.first, spans, a, b) for a, b in live]
 
     def on_their_way(self, topic: Topic, after: int) -> Iterator[Brought]:
         """Records after a seq that are assigned and not published, in order."""

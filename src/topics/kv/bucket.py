@@ -19,7 +19,7 @@ from topics.kv.assigned import Assigned
 from topics.kv.index import Index
 from topics.kv.past import Past
 from topics.kv.snapshots import Snapshots
-from topics.storage.columns import Columns
+from topics.storage.columns import Spans
 
 # Records that are folded in one piece.
 FOLD_RECORDS = 1024
@@ -59,14 +59,15 @@ class Bucket:
     def _fill(self) -> Iterator[None]:
         index, topic = self.index, self.topic
         while index.head < topic.head:
-            upto, runs = yield from self._engine.runs_after(topic, index.head, topic.head)
-            for first, columns, start, stop in runs:
+            upto, runs = self._engine.runs_after(topic, index.head, topic.head)
+            for first, spans, start, stop in runs:
                 for at in range(start, stop, FOLD_RECORDS):
                     end = min(at + FOLD_RECORDS, stop)
                     if first + at > index.head:
-                        self._fold(first, columns, at, end)
+                        self._fold(first, spans, at, end)
                     yield
             index.head = max(index.head, upto)
+            yield
         self.assigned.forget()
         lowest, highest = self._engine.removed_of(topic)
         if highest:
@@ -88,9 +89,9 @@ class Bucket:
                     self._fold(block.first, block.columns, first, stop)
             index.head = block.stop - 1
 
-    def _fold(self, base: int, columns: Columns, start: int, stop: int) -> None:
+    def _fold(self, base: int, spans: Spans, start: int, stop: int) -> None:
         """Folds the records [start, stop) of a run whose first one has the seq `base`."""
-        index, tags, kinds = self.index, columns.tags, columns.kinds
+        index, tags, kinds = self.index, spans.tags, spans.kinds
         for place in range(start, stop):
             tag = None if tags is None else tags[place]
             kind = None if kinds is None else kinds[place]
@@ -100,9 +101,9 @@ class Bucket:
                     index.put(tag, seq)
             elif kind == MARKER:
                 if tag:
-                    index.delete(tag, seq, columns.time_of(place))
+                    index.delete(tag, seq, spans.time_of(place))
             elif kind.startswith(RANGE):
-                index.delete_prefix(kind[len(RANGE) :], seq, columns.time_of(place))
+                index.delete_prefix(kind[len(RANGE) :], seq, spans.time_of(place))
             index.head = seq
 
     def reconfigure(self) -> Iterator[None]:

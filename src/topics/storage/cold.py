@@ -4,7 +4,8 @@ It is written and synced before the hot file goes, and replaced as a whole when 
 delete of a record in the cold store is durable here without touching the store. The spans of a
 block say where each of its records ends, how much of it is neither data nor meta, and when it was
 committed: caps, TTL, deletes and ranges count exactly what they count of a hot block, whether or
-not the store can be reached.
+not the store can be reached. Those of a bucket say its keys as well, and what each record is to it:
+its index is made of them, and so a bucket can be used while the store is away.
 
 Layout: header, table, flags, a length and a checksum for the spans of each block, the spans. The
 header's checksum covers everything in front of the spans, which are read one block at a time.
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topics.errors import CorruptData
-from topics.storage.columns import Spans
+from topics.storage.columns import KINDS, TAGS, Spans, decode_texts, encode_texts
 from topics.storage.frames import checksum
 from topics.storage.fs import File, Fs, join, opened, write_atomically
 from topics.storage.segment import DEAD, ROW, Row, SegmentInfo, decode_rows, encode_rows
@@ -102,12 +103,15 @@ def add_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> 
 # -- spans ---------------------------------------------------------------------------------------
 
 
-def encode_spans(spans: Spans, beside: npt.NDArray[np.int64]) -> bytes:
+def encode_spans(spans: Spans, beside: npt.NDArray[np.int64], *, with_keys: bool) -> bytes:
     """As differences, which are small and alike. `beside` is what spans keep under that name."""
     sizes = np.diff(np.array(spans.ends, dtype="<u4"), prepend=np.uint32(0)).astype("<u4")
     times = np.diff(np.array(spans.times, dtype="<i8"), prepend=np.int64(0))
     raw = COUNT.pack(len(spans.times)) + sizes.tobytes() + beside.astype("<u4").tobytes()
     raw += np.array(spans.times_at, dtype="<u4").tobytes() + times.tobytes()
+    kept = ((TAGS, spans.tags), (KINDS, spans.kinds)) if with_keys else ()
+    texts = [(flag, encode_texts(each)) for flag, each in kept if each is not None]
+    raw += bytes([sum(flag for flag, _ in texts)]) + b"".join(each for _, each in texts)
     return zlib.compress(raw, 1)
 
 
@@ -136,11 +140,17 @@ def _decode_spans(raw: bytes, count: int) -> Spans:
     beside = np.frombuffer(raw, "<u4", count, COUNT.size + 4 * count)
     times_at = np.frombuffer(raw, "<u4", runs, COUNT.size + 8 * count)
     times = np.frombuffer(raw, "<i8", runs, COUNT.size + 8 * count + 4 * runs)
+    at = COUNT.size + 8 * count + 12 * runs
+    flags, at = raw[at], at + 1
+    tags, at = decode_texts(raw, at, count) if flags & TAGS else (None, at)
+    kinds, at = decode_texts(raw, at, count) if flags & KINDS else (None, at)
     return Spans(
         array("I", np.cumsum(sizes, dtype=np.uint32).tobytes()),
         array("I", times_at.tobytes()),
         array("q", np.cumsum(times, dtype=np.int64).tobytes()),
         array("I", beside.tobytes()),
+        tags,
+        kinds,
     )
 
 

@@ -41,10 +41,11 @@ if sys.byteorder != "little":
 class Spans:
     """Where each record of a run ends, and when it was committed: what counting needs of it.
 
-    `beside` says how much of each is neither data nor meta, where the records are not at hand.
+    `beside` says how much of each is neither data nor meta, where the records are not at hand; then
+    `tags` and `kinds` are known of buckets, whose indexes are made of them, and of nobody else.
     """
 
-    __slots__ = ("beside", "ends", "times", "times_at")
+    __slots__ = ("beside", "ends", "kinds", "tags", "times", "times_at")
 
     def __init__(
         self,
@@ -52,11 +53,15 @@ class Spans:
         times_at: array[int],
         times: array[int],
         beside: array[int] | None = None,
+        tags: list[str | None] | None = None,
+        kinds: list[str | None] | None = None,
     ) -> None:
         self.ends = ends
         self.times_at = times_at
         self.times = times
         self.beside = beside
+        self.tags = tags
+        self.kinds = kinds
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -83,7 +88,7 @@ class Columns(Spans):
     A record with a kind has meta.
     """
 
-    __slots__ = ("kinds", "metas", "nodes", "payload", "tags")
+    __slots__ = ("metas", "nodes", "payload")
 
     def __init__(
         self,
@@ -212,10 +217,10 @@ def encode(columns: Columns, *, times: bool, key: bytes = b"") -> tuple[int, byt
         parts.append(columns.ends.tobytes())
     if columns.nodes is not None:
         flags |= NODES
-        parts.append(_encode_texts(columns.nodes))
+        parts.append(encode_texts(columns.nodes))
     if columns.tags is not None:
         flags |= TAGS
-        parts.append(_encode_texts(columns.tags))
+        parts.append(encode_texts(columns.tags))
     if columns.metas is not None:
         flags |= METAS
         parts.append(bytes(columns.metas))
@@ -228,7 +233,7 @@ def encode(columns: Columns, *, times: bool, key: bytes = b"") -> tuple[int, byt
         parts.append(columns.times_at.tobytes() + columns.times.tobytes())
     if columns.kinds is not None:
         flags |= KINDS
-        parts.append(_encode_texts(columns.kinds))
+        parts.append(encode_texts(columns.kinds))
     return flags, b"".join(parts)
 
 
@@ -252,9 +257,9 @@ def _decode(flags: int, count: int, raw: bytes, payload: Payload, ts: int) -> tu
         raise ValueError("ends do not fit the payload")
     nodes = tags = metas = None
     if flags & NODES:
-        nodes, at = _decode_texts(raw, at, count)
+        nodes, at = decode_texts(raw, at, count)
     if flags & TAGS:
-        tags, at = _decode_texts(raw, at, count)
+        tags, at = decode_texts(raw, at, count)
     if flags & METAS:
         metas = bytearray(raw[at : at + count])
         at += count
@@ -273,13 +278,13 @@ def _decode(flags: int, count: int, raw: bytes, payload: Payload, ts: int) -> tu
             raise ValueError("times do not fit")
     kinds = None
     if flags & KINDS:
-        kinds, at = _decode_texts(raw, at, count)
+        kinds, at = decode_texts(raw, at, count)
     if at != len(raw):
         raise ValueError("bytes left over")
     return Columns(payload, ends, times_at, times, nodes, tags, metas, kinds), key
 
 
-def _encode_texts(texts: Sequence[str | None]) -> bytes:
+def encode_texts(texts: Sequence[str | None]) -> bytes:
     """Lengths, then the distinct texts by reference: few nodes repeat a million times."""
     distinct: dict[str | None, int] = {}
     refs = array("I", [distinct.setdefault(text, len(distinct)) for text in texts])
@@ -291,7 +296,7 @@ def _encode_texts(texts: Sequence[str | None]) -> bytes:
     )
 
 
-def _decode_texts(raw: bytes, at: int, count: int) -> tuple[list[str | None], int]:
+def decode_texts(raw: bytes, at: int, count: int) -> tuple[list[str | None], int]:
     (distinct,) = struct.unpack_from("<I", raw, at)
     at += 4
     lengths = array("H", raw[at : at + 2 * distinct])

@@ -86,7 +86,7 @@ class Core:
         self.tidying: deque[Iterator[None]] = deque()
         # Whether a checkpoint is under way; see `sealing`.
         self.is_sealing = False
-        self.tiering = Tiering(data, clock, settings, segments, self.background)
+        self.tiering = Tiering(data, clock, settings, segments, self.background, self._is_bucket)
         self.stages = Stages()
         self.stage_files = StageFiles(data, self.background, lambda: self.notify())
 
@@ -113,6 +113,10 @@ class Core:
         """Makes MARKS durable now; a failure is one of the log."""
         self.log.settle()
         self.committer.poll()
+
+    def _is_bucket(self, topic_id: int) -> bool:
+        topic = self.by_id.get(topic_id)
+        return topic is not None and topic.config.is_bucket
 
     @property
     def is_deleting(self) -> bool:

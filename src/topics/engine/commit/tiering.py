@@ -44,12 +44,15 @@ class Tiering:
         settings: Settings,
         segments: Segments,
         background: Background,
+        is_bucket: Callable[[int], bool],
     ) -> None:
         self._data = data
         self._clock = clock
         self._settings = settings
         self._segments = segments
         self._background = background
+        # Whether a topic is one, by its id: its keys stay here when its records go.
+        self._is_bucket = is_bucket
         self.failures_total = 0
         # What the store said last, while it fails.
         self.error = ""
@@ -156,8 +159,11 @@ class Tiering:
             self._looks = held is not None
             if held is not None:
                 spans: list[bytes] = []
+                owners = {row.topic_id for row in held.info.rows}
+                buckets = frozenset(filter(self._is_bucket, owners))
                 self._start(
-                    lambda: spans.extend(self._store(held.info)), lambda: self._keep(held, spans)
+                    lambda: spans.extend(self._store(held.info, buckets)),
+                    lambda: self._keep(held, spans),
                 )
 
     def _start(self, call: Callable[[], None], ended: Callable[[], None]) -> None:
@@ -185,7 +191,7 @@ class Tiering:
         self._wanted = None
         self._segments.admit(block, columns)
 
-    def _store(self, info: SegmentInfo) -> list[bytes]:
+    def _store(self, info: SegmentInfo, buckets: frozenset[int]) -> list[bytes]:
         """Stores a segment whole; the spans of its blocks, each of which was read and is sound."""
         data, name = self._data, codec.file_name(info.number)
         store = self._segments.store
@@ -193,7 +199,7 @@ class Tiering:
         with opened(data.fs, join(data.segments, name), writable=False) as file:
             source = FileBytes(file)
             try:
-                spans = [_spans(source, row, info.number) for row in info.rows]
+                spans = [_spans(source, row, info.number, buckets) for row in info.rows]
             except CorruptData as error:
                 LOG.error("not moved to the cold store: %s", error)
                 return []
@@ -235,9 +241,10 @@ class Tiering:
         self.stored.clear()
 
 
-def _spans(source: FileBytes, row: Row, number: int) -> bytes:
+def _spans(source: FileBytes, row: Row, number: int, buckets: frozenset[int]) -> bytes:
     columns = codec.read_block(source, row, number)
-    return cold.encode_spans(columns, places.beside(columns, row.first, 0, row.count))
+    beside = places.beside(columns, row.first, 0, row.count)
+    return cold.encode_spans(columns, beside, with_keys=row.topic_id in buckets)
 
 
 def _parts(file: File, info: SegmentInfo) -> Iterator[bytes]:
