@@ -84,39 +84,3 @@ def test_for_asyncio(client: Client, url: str) -> None:
 
     asyncio.run(run())
     assert client.kv("for-asyncio").size == 0
-
-
-def test_a_follower_applies_each_change_in_order(client: Client) -> None:
-    """From where it was; the markers it has not seen wait for it."""
-    source, replica = client.kv("follow-source"), client.kv("follow-replica")
-    source.put("a", 1)
-    source.put("p:1", 1)
-    replica.put("stranger", 1)
-    source.follow_into(replica, until_caught_up=True)
-    assert dict(replica.scan()) == {"a": 1, "p:1": 1}
-    source.put("b", 2)
-    source.delete("a")
-    source.delete_range("p:")
-    time.sleep(0.003)
-    assert source.compact(max_age_ms=0) == 0
-    assert source.follow_into(replica, until_caught_up=True) == 3
-    assert dict(replica.scan()) == {"b": 2}
-    assert source.compact(max_age_ms=0) == 2
-
-
-def test_a_follower_below_what_was_compacted_begins_anew(client: Client) -> None:
-    """A deleted key does not stay in the replica, though nobody tells of it any more."""
-    source, replica = client.kv("behind-source"), client.kv("behind-replica")
-    source.put("gone", 1)
-    source.put("stays", 1)
-    source.follow_into(replica, until_caught_up=True)
-    source.delete("gone")
-    # Somebody takes the follower's place away, and so nothing holds the marker.
-    client.delete_cursor("kv:behind-source", "kv-follow-behind-replica")
-    time.sleep(0.003)
-    assert source.compact(max_age_ms=0) == 1
-    client.set_cursor("kv:behind-source", "kv-follow-behind-replica", 2)
-    source.follow_into(replica, until_caught_up=True)
-    assert dict(replica.scan()) == {"stays": 1}
-    with pytest.raises(errors.BucketNotFound):
-        client.kv("never").follow_into(replica, until_caught_up=True)

@@ -7,6 +7,7 @@ the list makes of all that was not lost, and the replica the same as soon as it 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 from tests.support.engines import Ending, World, explained
 from topics.engine.engine import Engine
-from topics.errors import Compacted, Conflicting
+from topics.errors import Compacted, Conflicting, Incompatible, RouterNotFound
 from topics.kv.embedded import KeyValue, buckets_of, open_bucket
 from topics.testing import CrashPlan, FakeClock, FakeDisk
 
@@ -63,6 +64,10 @@ class KvWorld:
         self.engine.put_bucket(REPLICA, {"grace_ms": 1000})
         self.engine.put_router(ROUTER, {"source": SOURCE, "dest": REPLICA, "from_seq": 0})
         self.snapshots: list[tuple[Any, dict[str, tuple[int, int]]]] = []
+        # The newest value of each key that the replica had: an older one never comes again.
+        self.newest: dict[str, int] = {}
+        # Where its router was when it was dropped.
+        self.left_at = 0
 
     @property
     def engine(self) -> Engine:
@@ -152,6 +157,30 @@ class KvWorld:
         while self.engine.forward():
             pass
 
+    def unroute(self) -> None:
+        """The replica is left to itself; nobody waits for it any more."""
+        with contextlib.suppress(RouterNotFound):
+            self.left_at = self.engine.router(ROUTER).place.cursor
+        self.engine.delete_router(ROUTER)
+
+    def route(self, from_seq: int) -> None:
+        """A router that is made anew goes on, or is refused and the replica made anew as well."""
+        options = {"source": SOURCE, "dest": REPLICA, "from_seq": min(from_seq, self.left_at)}
+        try:
+            self.engine.put_router(ROUTER, options)
+        except Incompatible as error:
+            if error.detail["reason"] != "router_dest_outdated":
+                raise
+            self.engine.delete_topic(REPLICA)
+            self.newest.clear()
+            self.engine.put_router(ROUTER, {**options, "from_seq": 0})
+
+    def check_order(self) -> None:
+        """No key of the replica has an older value than it had before."""
+        for key, value in self.replica.scan():
+            assert value >= self.newest.get(key, 0), f"{key} went back to {value}"
+            self.newest[key] = value
+
     def open_snapshot(self) -> None:
         if len(self.snapshots) < 3:
             self.snapshots.append((self.source.snapshot(), dict(self.live())))
@@ -163,6 +192,9 @@ class KvWorld:
     def restart(self, how: Ending, plan: CrashPlan) -> None:
         self.snapshots.clear()
         self.world.restart(how, plan)
+        if how == "crash":
+            # It is of class disk: it may have lost its last changes, and gets them again.
+            self.newest.clear()
         self.account()
 
     def recovered(self, image: FakeDisk) -> KvWorld:
@@ -172,7 +204,7 @@ class KvWorld:
         found.world.disk = image
         found.world.clock = FakeClock(self.world.clock.wall_ms())
         found.world.engine = found.world.open()
-        found.changes, found.snapshots = dict(self.changes), []
+        found.changes, found.snapshots, found.newest = dict(self.changes), [], {}
         found.account()
         return found
 
@@ -226,6 +258,7 @@ class KvWorld:
 
     def check_replica(self) -> None:
         """Once it has caught up it holds what the source holds, whatever was compacted."""
+        self.route(0)
         self.forward()
         for _ in range(100):
             if not self.engine.router(ROUTER).lag:
@@ -235,6 +268,7 @@ class KvWorld:
             self.engine.maintain()
             self.forward()
         truth = {key: value for key, (value, _) in self.live().items()}
+        self.check_order()
         assert dict(self.replica.scan()) == truth
 
     # -- whole histories ---------------------------------------------------------------------
@@ -270,6 +304,8 @@ class KvWorld:
             (1, "close snapshot", self.close_snapshot),
             (1, "hold back", lambda: self.hold_back(is_full=True)),
             (1, "let go", lambda: self.hold_back(is_full=False)),
+            (1, "unroute", self.unroute),
+            (1, "route", lambda: self.route(chance.randint(0, 5))),
             (1, "cap", lambda: (self.set_cap(1), self.set_cap(0))),
             (1, "clean stop", lambda: self.restart("clean", plan)),
             (1, "kill", lambda: self.restart("kill", plan)),
@@ -290,6 +326,7 @@ def history(seed: int, steps: int = 40) -> None:
         for _ in range(steps):
             done.append(run.step(chance))
             run.check()
+            run.check_order()
         run.hold_back(is_full=False)
         run.check_replica()
     except Exception as error:

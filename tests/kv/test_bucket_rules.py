@@ -238,7 +238,9 @@ class BucketMachine(RuleBasedStateMachine):
                     if r.kind == "put" and r.name in self._hidden_by(record)
                 ]
                 assert self.removed.issuperset(shadowed), "what it hid stays behind"
-        self.past.note(seqs[0], seqs[-1], batch.whole_from, batch.gapped_seq)
+        markers = [seq for seq in seqs if self.log[seq - 1].kind != "put"]
+        assert batch.lacking.unmarked_seq == max(markers, default=0)
+        self.past.note(seqs[0], seqs[-1], batch.lacking)
         batch.forget(self.index)
 
     def _hidden_by(self, marker: Written) -> set[str]:

@@ -74,6 +74,14 @@ class BucketsAgainstModel(RuleBasedStateMachine):
         self.run.forward()
 
     @rule()
+    def unroute(self) -> None:
+        self.run.unroute()
+
+    @rule(from_seq=st.integers(0, 5))
+    def route(self, from_seq: int) -> None:
+        self.run.route(from_seq)
+
+    @rule()
     def checkpoint(self) -> None:
         self.run.engine.checkpoint()
 
@@ -113,6 +121,7 @@ class BucketsAgainstModel(RuleBasedStateMachine):
     def nothing_is_lost_and_nothing_comes_back(self) -> None:
         if hasattr(self, "run"):
             self.run.check()
+            self.run.check_order()
 
     def teardown(self) -> None:
         if hasattr(self, "run"):

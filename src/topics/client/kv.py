@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from topics.client import kv_calls
 from topics.client.kv_calls import KeyEntry
+from topics.client.kv_follow import Replica, follow, follow_async
 from topics.errors import BucketNotFound, KeyNotFound
 
 if TYPE_CHECKING:
@@ -121,20 +122,13 @@ class Kv(Reads):
         Its place is a named cursor of this bucket's topic (`kv-follow-` and the other's name, when
         none is given). Returns how many changes it applied. Raises BucketNotFound.
         """
-        from topics.client.kv_follow import Replica, cursor_of
-
-        replica = Replica(self, other, cursor or cursor_of(other.name))
-        replica.follow(until_caught_up=until_caught_up)
-        return replica.applied
-
-    def view(self, snapshot: str) -> View:
-        """An open snapshot of this bucket."""
-        return View(self.client, self.name, snapshot)
+        replica = Replica(self.name, other.name, cursor)
+        return follow(replica, self, other, until_caught_up=until_caught_up)
 
     def snapshot(self, ttl_ms: int | None = None) -> View:
         """The bucket as it is now, until it is closed."""
         made = self.client.send(kv_calls.open_snapshot(self.name, ttl_ms=ttl_ms))
-        return self.view(made.snapshot)
+        return View(self.client, self.name, made.snapshot)
 
 
 class View(Reads):
@@ -159,7 +153,7 @@ class AsyncReads:
     """The same for asyncio."""
 
     def __init__(self, client: AsyncClient, name: str, snapshot: str | None = None) -> None:
-        self._client = client
+        self.client = client
         self.name = name
         self._snapshot = snapshot
 
@@ -170,7 +164,7 @@ class AsyncReads:
     async def entry(self, key: str, *, at_seq: int | None = None) -> KeyEntry | None:
         call = kv_calls.get_key(self.name, key, at_seq=at_seq, snapshot=self._snapshot)
         try:
-            return await self._client.send(call)
+            return await self.client.send(call)
         except (KeyNotFound, BucketNotFound):
             return None
 
@@ -194,7 +188,7 @@ class AsyncReads:
                 at_seq=at_seq, snapshot=self._snapshot,
             )  # fmt: skip
             try:
-                page = await self._client.send(call)
+                page = await self.client.send(call)
             except BucketNotFound:
                 return
             for entry in page.keys:
@@ -208,25 +202,25 @@ class AsyncKv(AsyncReads):
     """One bucket, now."""
 
     async def put(self, key: str, value: Any, *, if_seq: int | None = None) -> int:
-        done = await self._client.send(kv_calls.put_key(self.name, key, value, if_seq=if_seq))
+        done = await self.client.send(kv_calls.put_key(self.name, key, value, if_seq=if_seq))
         return done.seq
 
     async def delete(self, key: str, *, if_seq: int | None = None) -> bool:
         try:
             call = kv_calls.delete_key(self.name, key, if_seq=if_seq)
-            return bool((await self._client.send(call)).deleted)
+            return bool((await self.client.send(call)).deleted)
         except BucketNotFound:
             return False
 
     async def delete_range(self, prefix: str) -> int:
         try:
-            return int((await self._client.send(kv_calls.delete_prefix(self.name, prefix))).deleted)
+            return int((await self.client.send(kv_calls.delete_prefix(self.name, prefix))).deleted)
         except BucketNotFound:
             return 0
 
     async def history(self, key: str) -> list[KeyEntry]:
         try:
-            return (await self._client.send(kv_calls.key_history(self.name, key))).versions
+            return (await self.client.send(kv_calls.key_history(self.name, key))).versions
         except (KeyNotFound, BucketNotFound):
             return []
 
@@ -239,23 +233,30 @@ class AsyncKv(AsyncReads):
         return self._counted("pending_tombstones")
 
     async def _counted(self, name: str) -> int:
-        state = await self._client.send(kv_calls.bucket(self.name))
+        state = await self.client.send(kv_calls.bucket(self.name))
         return state.size if name == "size" else state.pending_tombstones
 
     async def compact(self, max_age_ms: int | None = None, *, prefix: str = "") -> int:
         call = kv_calls.compact(self.name, max_age_ms=max_age_ms, prefix=prefix)
-        return (await self._client.send(call)).removed_tombstones
+        return (await self.client.send(call)).removed_tombstones
+
+    async def follow_into(
+        self, other: AsyncKv, *, cursor: str | None = None, until_caught_up: bool = False
+    ) -> int:
+        """As that of `Kv`. Begun again after it was cancelled it goes on where it was."""
+        replica = Replica(self.name, other.name, cursor)
+        return await follow_async(replica, self, other, until_caught_up=until_caught_up)
 
     async def snapshot(self, ttl_ms: int | None = None) -> AsyncView:
-        made = await self._client.send(kv_calls.open_snapshot(self.name, ttl_ms=ttl_ms))
-        return AsyncView(self._client, self.name, made.snapshot)
+        made = await self.client.send(kv_calls.open_snapshot(self.name, ttl_ms=ttl_ms))
+        return AsyncView(self.client, self.name, made.snapshot)
 
 
 class AsyncView(AsyncReads):
     """A snapshot. Closed at the end of an `async with`."""
 
     async def close(self) -> None:
-        await self._client.send(kv_calls.close_snapshot(self.name, self._snapshot or ""))
+        await self.client.send(kv_calls.close_snapshot(self.name, self._snapshot or ""))
 
     async def __aenter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ from topics.engine.ops.deleting import Listed
 from topics.engine.ops.growth import Brought, Growth
 from topics.engine.state.record import data_of
 from topics.engine.state.topic import Topic
+from topics.errors import StorageError
 from topics.storage import frames
 from topics.storage.columns import Columns, Spans
 from topics.storage.segment import DEAD
@@ -129,10 +130,15 @@ class BucketCalls(Lifecycle):
         self.core.committer.flush()
         self.core.committer.answer(topic, lambda: None, ticket)
 
-    def is_repeated(self, topic: Topic, idempotency_key: str) -> bool:
-        """Whether a write with this key would be answered with an earlier one."""
+    def repeated(self, topic: Topic, idempotency_key: str) -> int | None:
+        """How many records an earlier call with this key wrote; None: there is none."""
         digest = repeats.digest(self.core, idempotency_key)
-        return repeats.is_known(topic, digest, self.core.clock.wall_ms())
+        return repeats.known_count(topic, digest, self.core.clock.wall_ms())
+
+    def note_empty(self, topic: Topic, idempotency_key: str) -> None:
+        """Remembers a call that had nothing to write."""
+        self._check_writable()
+        repeats.note_empty(self.core, topic, repeats.digest(self.core, idempotency_key))
 
     # -- compaction --------------------------------------------------------------------------
 
@@ -162,10 +168,25 @@ class BucketCalls(Lifecycle):
         return self.core.until_durable()
 
     def submit_removal(self, topic: Topic, listed: Listed) -> Ticket[Deleted]:
-        """Begins the permanent delete of records that a bucket needs no more."""
+        """Begins the permanent delete of records that a bucket needs no more.
+
+        Routers that are not past the markers among them wait until those are gone.
+        """
         self._check_writable()
         ticket: Ticket[Deleted] = Ticket()
-        deleting.remove(self.core, topic, listed, ticket)
+        routers = self.core.routers
+        routers.unmarking[topic.id] = listed.lacking.unmarked_seq
+
+        def ended(_ticket: Ticket[Deleted]) -> None:
+            del routers.unmarking[topic.id]
+            routers.note(topic.id)
+
+        ticket.callback = ended
+        try:
+            deleting.remove(self.core, topic, listed, ticket)
+        except StorageError:
+            ended(ticket)
+            raise
         return ticket
 
     def removed_of(self, topic: Topic) -> tuple[int, int]:

@@ -71,7 +71,7 @@ class Bucket:
         self.assigned.forget()
         lowest, highest = self._engine.removed_of(topic)
         if highest:
-            self.past.note(lowest, highest, *topic.compacted)
+            self.past.note(lowest, highest, topic.compacted)
         self.is_ready = True
 
     def follow(self) -> None:

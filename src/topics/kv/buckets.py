@@ -192,7 +192,7 @@ class Buckets:
         if bucket is None:
             _compare(key, if_seq, 0)
             return Put(self._submit(topic_of(name), record, again), True)
-        if again is not None and self.engine.is_repeated(bucket.topic, again):
+        if again is not None and self.engine.repeated(bucket.topic, again) is not None:
             return Put(self._submit(bucket.topic.name, record, again), False)
         ahead = bucket.look_ahead()
         live_seq = ahead.live_seq(key)
@@ -214,12 +214,16 @@ class Buckets:
         bucket, key = self.get(name), check_key(key)
         record: Record = {"data": None, "tag": key, "meta": {META: DELETE}}
         again = self._again("delete", key, idempotency_key)
-        if again is not None and self.engine.is_repeated(bucket.topic, again):
-            return self._submit(bucket.topic.name, record, again)
+        before = None if again is None else self.engine.repeated(bucket.topic, again)
+        if before is not None:
+            return self._submit(bucket.topic.name, record, again) if before else None
         ahead = bucket.look_ahead()
         live_seq = ahead.live_seq(key)
         _compare(key, if_seq, live_seq)
         if not live_seq:
+            if again is not None:
+                # The same call again has nothing to delete either, whatever was put since.
+                self.engine.note_empty(bucket.topic, again)
             return None
         return self._submit(bucket.topic.name, record, again)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from topics.engine.state.lacking import Lacking
 from topics.kv.index import Events, Index, Marker, RangeMarker
 
 # Events that one batch removes, and what one step looks at.
@@ -37,6 +38,8 @@ class Batch:
     # What the past will lack; see past.py.
     whole_from: int = 0
     gapped_seq: int = 0
+    # The newest marker among them.
+    unmarked_seq: int = 0
 
     def add(self, key: str, events: list[int]) -> None:
         self.events[key] = events
@@ -44,6 +47,7 @@ class Batch:
         versions = sum(event > 0 for event in events)
         self.versions += versions
         self.markers += len(events) - versions
+        self.unmarked_seq = max(self.unmarked_seq, -min(events))
 
     def seqs(self) -> list[int]:
         """In order."""
@@ -51,6 +55,10 @@ class Batch:
         if self.marker is not None:
             found.append(self.marker.seq)
         return sorted(found)
+
+    @property
+    def lacking(self) -> Lacking:
+        return Lacking(self.whole_from, self.gapped_seq, self.unmarked_seq)
 
     def forget(self, index: Index) -> None:
         """The log has deleted them."""
@@ -87,6 +95,7 @@ class Compaction:
         upto: int,
         readers_seq: int,
         snapshots: Callable[[], Sequence[int]],
+        done: Compacted | None = None,
     ) -> None:
         self._index = index
         self._older_than_ts = older_than_ts
@@ -97,7 +106,7 @@ class Compaction:
         self._snapshots = snapshots
         self._batch = Batch()
         self._looked = 0
-        self.done = Compacted()
+        self.done = done or Compacted()
 
     def steps(self) -> Iterator[Batch | None]:
         while self._index.tidy():
@@ -119,8 +128,8 @@ class Compaction:
         batch, self._batch = self._batch, Batch()
         if batch.count or batch.marker is not None:
             self._looked = 0
-            self.done.note(batch)
             yield batch
+            self.done.note(batch)
 
     # -- versions ----------------------------------------------------------------------------
 
@@ -233,7 +242,7 @@ class Compaction:
                     self._remove_hidden(key, events, marker.seq)
             self._looked += len(chunk)
             yield from self._pause()
-        self._batch.marker = marker
+        self._batch.marker, self._batch.unmarked_seq = marker, marker.seq
         yield from self._hand_over()
 
     def _remove_hidden(self, key: str, events: list[int], hidden_by: int) -> None:

@@ -12,7 +12,7 @@ at a time, and forgotten by the index when that has been applied.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 from topics.engine.commit.ticket import Ticket
@@ -98,29 +98,41 @@ class Compactor:
         passed = {(each.kind, each.name): each.seq for each in engine.readers(topic)}
         yield from engine.until_durable()
         yield from bucket.reconfigure()
-        places = [
-            min(each.seq, passed.get((each.kind, each.name), each.seq))
-            for each in engine.readers(topic)
-        ]
-        compaction = Compaction(
-            bucket.index, older_than_ts=engine.core.clock.wall_ms() - run.max_age_ms,
-            prefix=run.prefix, upto=upto, readers_seq=min(places, default=upto),
-            snapshots=bucket.snapshots.seqs,
-        )  # fmt: skip
+        older_than_ts = engine.core.clock.wall_ms() - run.max_age_ms
+        done, is_whole = Compacted(), False
+        while not is_whole:
+            places = [
+                min(each.seq, passed.get((each.kind, each.name), each.seq))
+                for each in engine.readers(topic)
+            ]
+            compaction = Compaction(
+                bucket.index, older_than_ts=older_than_ts, prefix=run.prefix, upto=upto,
+                readers_seq=min(places, default=upto), snapshots=bucket.snapshots.seqs,
+                done=Compacted(done.removed_tombstones, done.removed_versions),
+            )  # fmt: skip
+            is_whole = yield from self._run(bucket, compaction)
+            done = compaction.done
+        self._rest(bucket, done)
+        run.ticket.resolve(done)
+
+    def _run(self, bucket: Bucket, compaction: Compaction) -> Generator[None, None, bool]:
+        """Removes what may go; False when a reader came meanwhile who has not seen some of it."""
+        topic = bucket.topic
         for batch in compaction.steps():
             if topic.dropped:
-                break
+                raise BucketNotFound("the bucket was deleted meanwhile", topic=topic.name)
             if batch is None:
                 yield
+            elif any(each.seq < batch.unmarked_seq for each in self._engine.readers(topic)):
+                return False
             else:
                 yield from self._remove(bucket, batch)
         if topic.dropped:
             raise BucketNotFound("the bucket was deleted meanwhile", topic=topic.name)
-        self._rest(bucket, compaction.done)
-        run.ticket.resolve(compaction.done)
+        return True
 
     def _remove(self, bucket: Bucket, batch: Batch) -> Iterator[None]:
-        listed = Listed(batch.seqs(), batch.whole_from, batch.gapped_seq)
+        listed = Listed(batch.seqs(), batch.lacking)
         ticket = self._engine.submit_removal(bucket.topic, listed)
         if not ticket.done:
             self._engine.flush()
@@ -128,7 +140,7 @@ class Compactor:
             yield from self._engine.core.background.wait()
         if ticket.error is not None:
             raise ticket.error
-        bucket.past.note(listed.seqs[0], listed.seqs[-1], listed.whole_from, listed.gapped_seq)
+        bucket.past.note(listed.seqs[0], listed.seqs[-1], listed.lacking)
         batch.forget(bucket.index)
 
     # -- by itself ---------------------------------------------------------------------------

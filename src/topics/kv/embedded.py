@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
 
+from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.write_request import json_of
@@ -24,7 +25,7 @@ from topics.kv.bucket import Bucket
 from topics.kv.buckets import Buckets, Unfilled, check_key
 from topics.kv.compaction import Compacted
 from topics.kv.snapshots import TTL_MS
-from topics.types import value_of
+from topics.types import Appended, value_of
 
 SLICE_S = 0.002
 PAGE = 1000
@@ -168,15 +169,19 @@ class KeyValue(Reads):
         self._work()
         return seq
 
-    def delete(self, key: str, *, if_seq: int | None = None) -> bool:
+    def delete(
+        self, key: str, *, if_seq: int | None = None, idempotency_key: str | None = None
+    ) -> bool:
         """Deletes a key; False when it was not live. Raises Conflicting."""
         try:
-            ticket = self._retrying(lambda: self._buckets.delete(self.name, key, if_seq=if_seq))
+            ticket = self._retrying(
+                lambda: self._buckets.delete(
+                    self.name, key, if_seq=if_seq, idempotency_key=idempotency_key
+                )
+            )
         except BucketNotFound:
             return False
-        if ticket is not None:
-            self._engine.wait(ticket)
-        self._work()
+        self._finish(ticket)
         return ticket is not None
 
     def delete_range(self, prefix: str) -> int:
@@ -185,9 +190,7 @@ class KeyValue(Reads):
             hidden, ticket = self._retrying(lambda: self._buckets.delete_prefix(self.name, prefix))
         except BucketNotFound:
             return 0
-        if ticket is not None:
-            self._engine.wait(ticket)
-        self._work()
+        self._finish(ticket)
         return hidden
 
     def history(self, key: str) -> list[VersionOf]:
@@ -228,6 +231,12 @@ class KeyValue(Reads):
         """The bucket as it is now, until it is closed."""
         made = self._read(lambda bucket: bucket.snapshots.open(bucket.topic.head, ttl_ms))
         return View(self._buckets, self.name, made.id)
+
+    def _finish(self, ticket: Ticket[Appended] | None) -> None:
+        """Waits for a marker, or for what the answer goes by where there is none."""
+        ended: Ticket[Any] = self._buckets.in_turn(self.name) if ticket is None else ticket
+        self._engine.wait(ended)
+        self._work()
 
     def _work(self) -> None:
         self._buckets.work_if_due(SLICE_S)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
 
+from topics.engine.state.lacking import Lacking
 from topics.errors import Compacted
 from topics.kv.index import Index
 
@@ -28,11 +29,11 @@ class Past:
     # The highest removed version of a key of which something older was left.
     gapped_seq: int = 0
 
-    def note(self, lowest: int, highest: int, whole_from: int, gapped_seq: int) -> None:
+    def note(self, lowest: int, highest: int, lacking: Lacking) -> None:
         self.removed_min = min(self.removed_min or lowest, lowest)
         self.compacted_seq = max(self.compacted_seq, highest)
-        self.whole_from = max(self.whole_from, whole_from)
-        self.gapped_seq = max(self.gapped_seq, gapped_seq)
+        self.whole_from = max(self.whole_from, lacking.whole_from)
+        self.gapped_seq = max(self.gapped_seq, lacking.gapped_seq)
 
     def is_whole(self, seq: int) -> bool:
         """Whether nothing is missing from the state at a seq, of any key."""

@@ -54,7 +54,7 @@ FILE = struct.Struct("<8sQIQIIIQ64sQQ?")
 
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
-CURSOR, ROUTER, UNROUTE, MAP, LEASE, COMMIT, PRODUCERS = range(12, 19)
+CURSOR, ROUTER, UNROUTE, MAP, LEASE, COMMIT, PRODUCERS, REPEAT = range(12, 20)
 # Those that bring records: on a full disk they find no room in what is kept for the others.
 BRINGING = frozenset((APPEND, MAP, COMMIT))
 

@@ -74,7 +74,9 @@ class TopicRecord(msgspec.Struct, array_like=True):
     # The last batches of its producers.
     producers: bytes = b""
     # What a bucket's past lacks.
-    compacted: tuple[int, int] = (0, 0)
+    compacted: tuple[int, int, int] = (0, 0, 0)
+    # What a bucket has of others from routers that ended.
+    fed: list[bytes] = []
 
 
 class Snapshot(msgspec.Struct, array_like=True):

@@ -43,12 +43,27 @@ KV_MUTANTS = (
     ),
     Mutant(
         "past forgotten by a start", "engine/ops/deletes.py",
-        "    topic.note_compacted(frame.whole_from, frame.gapped_seq)\n", "",
+        "    topic.note_compacted(frame.lacking)\n", "",
         area="kv", first="histories", is_quick=False,
     ),
     Mutant(
         "range marker not folded", "kv/bucket.py",
         "            elif kind.startswith(RANGE):\n                index",
         "            elif False:\n                index", area="kv", first="histories",
+    ),
+    Mutant(
+        "replica made anew begins before what it has", "engine/routing/definitions.py",
+        "    router.began = fed.began\n    return fed.upto\n",
+        "    router.began = fed.began\n    return start\n", area="kv", first="histories",
+    ),
+    Mutant(
+        "what an ended router brought forgotten by a start", "engine/recovery/rederive.py",
+        "        core.routers.note_fed(dest.id, brought, copied=frame.place.forwarded_total)\n",
+        "        pass\n", area="kv", first="histories", is_quick=False,
+    ),
+    Mutant(
+        "replica goes on past a marker that is gone", "engine/routing/definitions.py",
+        "    if source.compacted.unmarked_seq > fed.upto:\n", "    if False:\n",
+        area="kv", first="histories",
     ),
 )  # fmt: skip

@@ -285,7 +285,7 @@ MUTANTS = (
     ),
     Mutant(
         "router's place not replayed", "engine/recovery/rederive.py",
-        "        known.place = place\n", "        pass\n",
+        "        known.place, known.source_epoch = place, source_epoch\n", "        pass\n",
         area="router", first="appends",
     ),
     Mutant(

@@ -20,6 +20,7 @@ from topics.engine.commit.core import Core
 from topics.engine.commit.frame import UNFINISHED, Frame
 from topics.engine.commit.ticket import Ticket
 from topics.engine.state.block import Block
+from topics.engine.state.lacking import Lacking
 from topics.engine.state.tags import Match
 from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest
@@ -48,8 +49,7 @@ class DeleteFrame(msgspec.Struct, array_like=True):
     step_bytes: int = 0
     base: int = 0
     # What a bucket's past lacks from then on.
-    whole_from: int = 0
-    gapped_seq: int = 0
+    lacking: Lacking = Lacking()
 
     def unpacked(self) -> array[int]:
         if not self.step_bytes:
@@ -134,7 +134,7 @@ class DeleteOp(Frame):
         self.first = topic.head
         self.payload = encode(frame)
         self._core = core
-        self._lacking = frame.whole_from, frame.gapped_seq
+        self._lacking = frame.lacking
         self._match = match
         self._removal = Removal(core, topic, frame.before_seq, runs)
 
@@ -147,7 +147,7 @@ class DeleteOp(Frame):
     def apply(self) -> Deleted | object:
         core, topic = self._core, self.topic
         # From its first piece on: some of what the past needs is gone then.
-        topic.note_compacted(*self._lacking)
+        topic.note_compacted(self._lacking)
         if not self._removal.step():
             return UNFINISHED
         if self._match is not None and topic.tags is not None:
@@ -161,7 +161,7 @@ class DeleteOp(Frame):
 
 def apply_delete(core: Core, topic: Topic, frame: DeleteFrame) -> int:
     """Removes the records for good, at once; returns how many were live. Idempotent."""
-    topic.note_compacted(frame.whole_from, frame.gapped_seq)
+    topic.note_compacted(frame.lacking)
     removal = Removal(core, topic, frame.before_seq, frame.unpacked())
     while not removal.step():
         pass

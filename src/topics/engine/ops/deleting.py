@@ -17,6 +17,7 @@ from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.deletes import DeleteFrame, DeleteOp, extend_runs, packed
 from topics.engine.state.block import Block
+from topics.engine.state.lacking import Lacking
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.tags import Match
 from topics.engine.state.topic import Topic
@@ -59,8 +60,7 @@ class Listed:
     """Seqs in order, and what a bucket's past lacks without them."""
 
     seqs: list[int]
-    whole_from: int
-    gapped_seq: int
+    lacking: Lacking
 
 
 class Deletion:
@@ -133,7 +133,7 @@ class Deletion:
             yield
         yield from self._read_cut(hits)
         frame = yield from packed(runs)
-        frame.whole_from, frame.gapped_seq = listed.whole_from, listed.gapped_seq
+        frame.lacking = listed.lacking
         return frame, runs
 
     def _read_cut(self, hits: dict[Block, int]) -> Iterator[None]:

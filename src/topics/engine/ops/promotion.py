@@ -24,6 +24,7 @@ from topics.engine.commit.frame import Op
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.commit_frames import producers_frame
 from topics.engine.ops.deletes import DeleteFrame
+from topics.engine.ops.repeats import repeat_frames
 from topics.engine.ops.resident import hole_frame
 from topics.engine.state.block import Block
 from topics.engine.state.explaining import explain
@@ -141,7 +142,7 @@ class Promotion:
         for op in [*ops, *(self._amendments() if is_last else ())]:
             core.committer.stage(op)
         if is_last:
-            for op in producers_frame(core, topic):
+            for op in [*producers_frame(core, topic), *repeat_frames(topic)]:
                 core.committer.stage(op)
         if is_last:
             self._change()
@@ -162,7 +163,7 @@ class Promotion:
         if self._keys_upto < self._at:
             self._keys_upto = self.topic.head
             held = () if self.topic.keys is None else self.topic.keys.dump()
-            self._keys = sorted((first, count, digest) for digest, first, count, _ in held)
+            self._keys = sorted((first, n, digest) for digest, first, n, _ in held if n)
 
     # -- frames ------------------------------------------------------------------------------
 

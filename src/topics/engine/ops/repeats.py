@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from topics.engine.commit.core import Core
+from collections.abc import Callable
+
+from topics.engine.commit.core import Core, nothing
+from topics.engine.commit.frame import Op
 from topics.engine.ops.told import Teller, appended, ticket_for
 from topics.engine.state.batch import utf8
 from topics.engine.state.idempotency import Keys, digest_of
 from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest, Throttled
+from topics.storage import frames
 
 KEYS_SWEEP_S = 1.0
 # Keys that are forgotten with a write, besides as many as it brought.
@@ -41,9 +45,39 @@ def is_repeated(
     return True
 
 
-def is_known(topic: Topic, digest: bytes, now_ms: int) -> bool:
-    """Whether a write with this key is there, or on its way."""
-    return topic.keys is not None and _find(topic, topic.keys, digest, now_ms) is not None
+def known_count(topic: Topic, digest: bytes, now_ms: int) -> int | None:
+    """How many records the write with this key has, there or on its way; None: there is none."""
+    found = None if topic.keys is None else _find(topic, topic.keys, digest, now_ms)
+    return None if found is None else found[1]
+
+
+def note_empty(core: Core, topic: Topic, digest: bytes) -> None:
+    """Keeps the key of a call that had nothing to write, as long as that of any other.
+
+    It is as durable as a record would be. Raises Throttled.
+    """
+    first, now_ms = topic.next_seq, max(core.clock.wall_ms(), topic.last_ts)
+    remember(core, topic, digest, first, 0, now_ms)
+    frame = _repeat(topic, digest, first, now_ms, lambda: forget(core, topic, digest))
+    if topic.durability == "ephemeral":
+        core.committer.apply_resident(frame)
+    else:
+        core.committer.stage(frame)
+
+
+def repeat_frames(topic: Topic) -> list[Op]:
+    """The keys of such calls to a topic of which the log knows nothing."""
+    held = () if topic.keys is None else topic.keys.dump()
+    return [_repeat(topic, key, first, ts, nothing) for key, first, count, ts in held if not count]
+
+
+def _repeat(topic: Topic, digest: bytes, first: int, ts: int, undo: Callable[[], None]) -> Op:
+    frame = Op(
+        topic, frames.REPEAT, nothing, gated=topic.durability == "fsync", first=first,
+        payload=digest, undo=undo,
+    )  # fmt: skip
+    frame.ts = ts
+    return frame
 
 
 def _find(topic: Topic, keys: Keys, digest: bytes, now_ms: int) -> tuple[int, int, int] | None:

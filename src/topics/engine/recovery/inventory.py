@@ -17,6 +17,7 @@ from topics.engine.recovery import rederive
 from topics.engine.state import router_frames
 from topics.engine.state.account import Account
 from topics.engine.state.block import Block, Segment, ghost_block
+from topics.engine.state.lacking import Lacking
 from topics.engine.state.producers import decode_dump
 from topics.engine.state.topic import FIRST, Topic
 from topics.errors import CorruptData
@@ -128,6 +129,8 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
     for record in chosen.records:
         for raw in record.routers:
             rederive.define(core, router_frames.decode_router(raw))
+        for raw in record.fed:
+            core.routers.note_fed(record.id, router_frames.decode_fed(raw), copied=1)
     rows: dict[int, list[Held]] = defaultdict(list)
     for number, sums in taken.sums().items():
         held, flags = open_segment(core, number)
@@ -280,7 +283,7 @@ def enter_topic(
     topic.last_ts, topic.last_write_ts = record.last_ts, record.last_write_ts
     topic.bytes_total = record.bytes_total
     topic.cut_totals = (record.bytes_total, record.bytes_total)
-    topic.note_compacted(*record.compacted)
+    topic.note_compacted(Lacking(*record.compacted))
     topic.ceiling.replay(record.ceiling_seq)
     topic.lost = tuple(tuple(pair) for pair in record.lost)  # type: ignore[misc]
     topic.holes = [tuple(hole) for hole in record.holes] or None  # type: ignore[misc]

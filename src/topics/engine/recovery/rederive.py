@@ -21,7 +21,7 @@ from topics.engine.commit.frame import Op
 from topics.engine.state import router_frames
 from topics.engine.state.block import Block, Segment
 from topics.engine.state.copies import copies
-from topics.engine.state.router_frames import MapFrame, Place, RouterFrame, Run
+from topics.engine.state.router_frames import Fed, MapFrame, Place, RouterFrame, Run
 from topics.engine.state.routers import Router
 from topics.engine.state.topic import Topic
 from topics.storage import columns as columns_codec
@@ -220,7 +220,7 @@ def replay_map(fold: Fold, dest: Topic, groups: Groups, index: int, generation: 
     frame = router_frames.decode_map(groups.payload(index))
     known = fold.core.routers.recovered.get(frame.router_id)
     if known is not None:
-        _move(known, frame.place)
+        _move(known, frame.place, frame.source_epoch)
     if frame.packed and not fold.goes_on(dest, first):
         return
     for state, low, high in wanted(dest, frame, first):
@@ -270,13 +270,13 @@ def define(core: Core, frame: RouterFrame) -> None:
     routers.next_id = max(routers.next_id, frame.id + 1)
     known = routers.recovered.setdefault(frame.id, frame)
     if frame.version > known.version:
-        known.version, known.options = frame.version, frame.options
-    _move(known, frame.place)
+        known.version, known.options, known.began = frame.version, frame.options, frame.began
+    _move(known, frame.place, frame.source_epoch)
 
 
-def _move(known: RouterFrame, place: Place) -> None:
+def _move(known: RouterFrame, place: Place, source_epoch: int) -> None:
     if place.step > known.place.step:
-        known.place = place
+        known.place, known.source_epoch = place, source_epoch
 
 
 def conclude(core: Core) -> None:
@@ -291,13 +291,15 @@ def conclude(core: Core) -> None:
     # would take its routers for another one's.
     for frame in routers.recovered.values():
         core.numbers.pass_topic_id(frame.source_id)
-    for frame in youngest.values():
         source, dest = core.by_id.get(frame.source_id), core.by_id.get(frame.dest_id)
-        if source is None or dest is None or frame.id in routers.ended:
+        if source is None or dest is None:
+            continue
+        if frame.id in routers.ended or youngest[frame.name] is not frame:
+            _note_end(core, frame, source, dest)
             continue
         router = Router(frame.id, frame.name, frame.options, source, dest)
         router.version, router.created_ts = frame.version, frame.created_ts
-        router.known_upto = frame.known_upto
+        router.known_upto, router.began = frame.known_upto, frame.began
         router.place = router.ahead = frame.place
         routers.enter(router)
         routers.sources[source.id].durable_head = source.head
@@ -306,6 +308,14 @@ def conclude(core: Core) -> None:
     routers.recovered.clear()
     routers.ended.clear()
     routers.segments.clear()
+
+
+def _note_end(core: Core, frame: RouterFrame, source: Topic, dest: Topic) -> None:
+    """What an ended router brought a bucket stays known, of an epoch that goes on."""
+    if source.config.is_bucket and dest.config.is_bucket and frame.source_epoch == source.epoch:
+        upto = min(frame.place.cursor, source.head)
+        brought = Fed(source.id, source.epoch, frame.options.filter, frame.began, upto)
+        core.routers.note_fed(dest.id, brought, copied=frame.place.forwarded_total)
 
 
 def _go_back(core: Core, router: Router) -> None:

@@ -84,6 +84,11 @@ def _lease(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     lease_frames.replay(core, topic, groups.payload(index))
 
 
+def _repeat(core: Core, topic: Topic, groups: Groups, index: int) -> None:
+    row = groups.frames[index]
+    core.remember_key(topic, bytes(groups.payload(index)), int(row["first"]), 0, int(row["ts"]))
+
+
 HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.CONFIGURE: _configure,
     frames.DROP: _drop,
@@ -93,4 +98,5 @@ HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
     frames.EPOCH: _epoch,
     frames.CURSOR: _cursor,
     frames.LEASE: _lease,
+    frames.REPEAT: _repeat,
 }

@@ -13,11 +13,11 @@ from topics.engine.commit.leaving import Name
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import catalog, ceilings
 from topics.engine.state import router_frames
-from topics.engine.state.router_frames import Guarantee, Place, RouterOptions
+from topics.engine.state.router_frames import Fed, Guarantee, Place, RouterOptions
 from topics.engine.state.routers import Router, check_router_name
 from topics.engine.state.tags import parse_match
 from topics.engine.state.topic import Topic
-from topics.errors import DiskFull, InvalidRequest, Throttled, TopicNotFound
+from topics.errors import DiskFull, Incompatible, InvalidRequest, Throttled, TopicNotFound
 from topics.storage import frames
 from topics.types import U64, U64_MAX, TopicConfig, bucket_of, check_name, convert
 
@@ -88,7 +88,7 @@ def put(core: Core, name: str, given: Given) -> tuple[Router, bool, Ticket[None]
     def apply() -> None:
         # It needs no frame for its end: of those with one name only the youngest counts.
         if before is not None:
-            core.routers.forget(before)
+            core.routers.end(before)
 
     def undo() -> None:
         core.routers.leave(router)
@@ -110,19 +110,59 @@ def _create(
     router = Router(core.routers.next_id, name, options, source, dest)
     router.created_ts = core.clock.wall_ms()
     start = source.head if asked.from_seq is None else min(asked.from_seq, source.head)
+    router.began = start
+    if router.is_replicating:
+        start = _resume(core, router, start)
+    elif start < source.head:
+        # Whatever it guarantees now: it may become exactly-once while it catches up.
+        router.known_upto = source.head
     router.place = router.ahead = Place(start)
-    # Whatever it guarantees now: it may become exactly-once while it catches up.
-    router.known_upto = source.head if start < source.head else 0
     return router
+
+
+def _resume(core: Core, router: Router, start: int) -> int:
+    """Where a replica goes on that an earlier router fed.
+
+    Not before what it has: it may have compacted some of that since, and nothing there would tell
+    that an old version, or a deleted key, came again. Raises Incompatible.
+    """
+    source, dest = router.source, router.dest
+    if any(core.routers.by_name.get(each.name) is not each for each in core.routers.kept_for(dest)):
+        # One that ended is about to say how far it came.
+        core.committer.sync()
+    fed = core.routers.fed.get(dest.id, {}).get(source.id)
+    if fed is None or fed.source_epoch != source.epoch or start > fed.upto:
+        return start
+    if source.compacted.unmarked_seq > fed.upto:
+        raise Incompatible(
+            f'bucket "{dest.name}" has "{source.name}" up to seq {fed.upto}, and markers after '
+            "that were compacted while no router held them: it may have keys that were deleted. "
+            "Make the replica anew, or let a follower resynchronise it",
+            reason="router_dest_outdated", fed_seq=fed.upto,
+            unmarked_seq=source.compacted.unmarked_seq,
+        )  # fmt: skip
+    if start == fed.upto and not fed.covers(router.options.filter):
+        return start
+    if start < fed.began or not fed.covers(router.options.filter):
+        raise Incompatible(
+            f'bucket "{dest.name}" has other records of "{source.name}" up to seq {fed.upto}; '
+            "what is older would come after what is newer. Make another replica, or begin from "
+            "there", reason="router_dest_ahead", fed_seq=fed.upto,
+        )  # fmt: skip
+    router.began = fed.began
+    return fed.upto
 
 
 def _change(core: Core, router: Router, options: RouterOptions, ticket: Ticket[None]) -> None:
     """Changes how a router forwards from now on: it neither replays nor skips."""
-    before = router.options, router.version
+    before = router.options, router.version, router.began
+    taken = Fed(0, 0, router.options.filter, 0, 0)
+    if not taken.covers(options.filter):
+        router.began = router.ahead.cursor
     router.options, router.version = options, router.version + 1
 
     def undo() -> None:
-        router.options, router.version = before
+        router.options, router.version, router.began = before
 
     _log(core, router, ticket, nothing, undo)
 
@@ -208,7 +248,7 @@ def remove(core: Core, name: str) -> tuple[bool, Ticket[None]]:
 
     def apply() -> None:
         core.leaving.end(ticket)
-        core.routers.forget(router)
+        core.routers.end(router)
 
     def undo() -> None:
         core.leaving.end(ticket)

@@ -122,6 +122,8 @@ def _forward_one(core: Core, source: Source, router: Router, turn: Turn) -> bool
     dest = router.dest
     if core.clock.monotonic_s() < router.retry_s:
         return False
+    if core.routers.unmarking and core.routers.is_outrun(router):
+        return False
     core.expire(router.source)
     upto, is_durable = _reach(core, source, router)
     if router.ahead.cursor >= upto or router.ahead.step - router.place.step >= MOVING_MAX:

@@ -50,6 +50,28 @@ class RouterFrame(msgspec.Struct, array_like=True):
     place: Place
     # Up to this source seq the destination may hold copies that an earlier router made.
     known_upto: int = 0
+    # The source's epoch, and the seq after which everything that its filter takes was brought.
+    source_epoch: int = 0
+    began: int = 0
+
+
+class Fed(msgspec.Struct, frozen=True, array_like=True):
+    """What a bucket has of another one from a router that ended: all that `filter` takes after
+    `began`, up to `upto`.
+    """
+
+    source_id: int
+    source_epoch: int
+    filter: Match | None
+    began: int
+    upto: int
+
+    def covers(self, wanted: Match | None) -> bool:
+        """Whether all that `wanted` takes was taken."""
+        if self.filter is None or wanted == self.filter:
+            return True
+        text, is_prefix = self.filter
+        return is_prefix and wanted is not None and wanted[0].startswith(text)
 
 
 class MapFrame(msgspec.Struct, array_like=True):
@@ -90,3 +112,4 @@ encode = msgspec.msgpack.Encoder().encode
 decode_router = msgspec.msgpack.Decoder(RouterFrame).decode
 decode_map = msgspec.msgpack.Decoder(MapFrame).decode
 decode_end = msgspec.msgpack.Decoder(int).decode
+decode_fed = msgspec.msgpack.Decoder(Fed).decode

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from topics.engine.state.block import Segment
 from topics.engine.state.copies import Copying, RouterStamp
 from topics.engine.state.names import Names
-from topics.engine.state.router_frames import Place, RouterFrame, RouterOptions
+from topics.engine.state.router_frames import Fed, Place, RouterFrame, RouterOptions
 from topics.engine.state.topic import Topic
 from topics.errors import Incompatible, InvalidRequest, RouterCycle, RouterNotFound
 from topics.storage.frames import Mark
@@ -38,8 +38,9 @@ class Router:
     """
 
     __slots__ = (
-        "ahead", "backoff_s", "blocked", "created_ts", "dest", "id", "known", "known_upto",
-        "look_upto", "looked_upto", "name", "options", "place", "retry_s", "source", "version",
+        "ahead", "backoff_s", "began", "blocked", "created_ts", "dest", "id", "known",
+        "known_upto", "look_upto", "looked_upto", "name", "options", "place", "retry_s", "source",
+        "version",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,8 @@ class Router:
         self.dest = dest
         self.created_ts = 0
         self.place = self.ahead = Place(0)
+        # All that its filter takes after this source seq was brought, up to its place.
+        self.began = 0
         # A full destination is tried again later and later.
         self.retry_s = 0.0
         self.backoff_s = 0.0
@@ -66,6 +69,11 @@ class Router:
         self.known_upto = 0
         self.looked_upto = 0
         self.look_upto = dest.next_seq - 1
+
+    @property
+    def is_replicating(self) -> bool:
+        """Whether it keeps one bucket a replica of another."""
+        return self.source.config.is_bucket and self.dest.config.is_bucket
 
     @property
     def lag(self) -> int:
@@ -87,7 +95,7 @@ class Router:
     def frame(self) -> RouterFrame:
         return RouterFrame(
             self.id, self.name, self.version, self.source.id, self.dest.id, self.options,
-            self.created_ts, self.place, self.known_upto,
+            self.created_ts, self.place, self.known_upto, self.source.epoch, self.began,
         )  # fmt: skip
 
 
@@ -117,6 +125,10 @@ class Routers:
         self.sources: dict[int, Source] = {}
         # Routers by destination, also those that ended, until that is durable.
         self._into: dict[int, list[Router]] = {}
+        # What buckets have of others from routers that ended: by destination, by source.
+        self.fed: dict[int, dict[int, Fed]] = {}
+        # The newest marker among what is about to be removed from a bucket, by its id.
+        self.unmarking: dict[int, int] = {}
         # Sources with something to forward.
         self.dirty: dict[int, None] = {}
         # Called with each of them, and again when it has more.
@@ -182,6 +194,31 @@ class Routers:
             self.leave(router)
             self.forget(router)
         self._forget_hops(topic)
+        self.fed.pop(topic.id, None)
+        for fed in self.fed.values():
+            fed.pop(topic.id, None)
+
+    def note_fed(self, dest_id: int, fed: Fed, *, copied: int) -> None:
+        """A bucket keeps what an ended router brought it, whatever it compacts of that."""
+        held = self.fed.get(dest_id, {})
+        before = held.get(fed.source_id)
+        if not copied and (before is None or before.began != fed.began):
+            # It has nothing of it, and went on from nobody.
+            return
+        if before is None or (before.source_epoch, before.upto) <= (fed.source_epoch, fed.upto):
+            self.fed[dest_id] = {**held, fed.source_id: fed}
+
+    def is_outrun(self, router: Router) -> bool:
+        """Whether it would copy what is about to go, and never see the marker that goes as well."""
+        return router.ahead.cursor < self.unmarking.get(router.source.id, 0)
+
+    def end(self, router: Router) -> None:
+        """A router's end is durable: it is forgotten, and what it brought is not."""
+        if router.is_replicating:
+            source, place = router.source, router.place
+            fed = Fed(source.id, source.epoch, router.options.filter, router.began, place.cursor)
+            self.note_fed(router.dest.id, fed, copied=place.forwarded_total)
+        self.forget(router)
 
     def _forget_hops(self, topic: Topic) -> None:
         self.hops.pop(topic.id, None)
@@ -212,6 +249,12 @@ class Routers:
         if dest is None:
             return
         for other in self.into_topic(dest):
+            if other.name != name and other.is_replicating:
+                raise Incompatible(
+                    f'bucket "{options.dest}" is a replica, kept by router "{other.name}"; two '
+                    "would bring changes out of their order",
+                    reason="router_dest_fan_in", router=other.name, source=other.options.source,
+                )  # fmt: skip
             if other.name != name and other.options.source != options.source:
                 raise Incompatible(
                     f'topic "{options.dest}" is fed by router "{other.name}" from '

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import Any
 
+from topics.engine.state import lacking
 from topics.engine.state.account import Account
 from topics.engine.state.block import Block, Loader, ghost_block
 from topics.engine.state.ceiling import Ceiling
@@ -88,7 +89,7 @@ class Topic:
         self.segments_from = 0
         self.dropped = False
         # What a bucket's past lacks, and how often seqs were given back.
-        self.compacted, self.taken_back = (0, 0), 0
+        self.compacted, self.taken_back = lacking.NOTHING, 0
         # Why the log did not take its creation: then it may have no frame of it at all.
         self.refusal: TopicsError | None = None
 
@@ -271,9 +272,9 @@ class Topic:
 
     # -- growth ------------------------------------------------------------------------------
 
-    def note_compacted(self, whole_from: int, gapped_seq: int) -> None:
-        """What a bucket's past lacks since something was removed; see topics.kv.past."""
-        self.compacted = max(self.compacted[0], whole_from), max(self.compacted[1], gapped_seq)
+    def note_compacted(self, more: lacking.Lacking) -> None:
+        """What a bucket's past lacks since something was removed."""
+        self.compacted = self.compacted.with_more(more)
 
     def assign(self, count: int, size: int, ts: int) -> None:
         """Gives the next seqs to something that is now on its way."""

@@ -163,6 +163,7 @@ def _capture(core: Core, run: Pass, topic: Topic) -> list[Unsealed]:
     record.leases = lease_frames.kept(core, topic)
     record.producers = producers_of(core, topic)
     record.routers = [encode(router.frame()) for router in core.routers.kept_for(topic)]
+    record.fed = [encode(fed) for fed in core.routers.fed.get(topic.id, {}).values()]
     run.writer.add(record)
     topic.cut_totals = (topic.cut_totals[1], topic.bytes_total)
     run.captured += 1
