@@ -15,6 +15,8 @@ from topics.errors import InvalidRequest
 PREFIX = "TOPICS_"
 KIB = 1024
 MIB = 1024 * KIB
+# Files of the log where nobody says, outside of a server: they are allocated when they are made.
+EMBEDDED_FILE_BYTES = 4 * MIB
 # Without these nothing could be written or read, or checkpoints would never end; 0 does not mean
 # unlimited.
 AT_LEAST_ONE = (

@@ -52,6 +52,12 @@ def main() -> None:
         print(seq, lags(client))
 
 
+def within(directory: str) -> int:
+    """The same without a server."""
+    with Client.embedded(directory, max_topics=10) as client:
+        return copy(client, "a", "b") + client.append("a", [{"data": None}]).last_seq
+
+
 async def follow() -> None:
     async with AsyncClient() as client:
         follower = client.follow("events", "audit", cursor="me")

@@ -36,7 +36,7 @@ def test_every_block_of_python_runs(
     for block in blocks:
         if "pytest_plugins" in block:
             continue
-        scope: dict[str, Any] = {"__name__": "example"}
+        scope: dict[str, Any] = {"__name__": "example", "path": tmp_path / "own"}
         exec(compile(block.replace(PLACE, f"127.0.0.1:{fresh.port}"), page, "exec"), scope)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
+from topics.client.embedded import opening
 from topics.client.follow import AsyncFollower, Mode, Wanted
 from topics.client.kv import AsyncKv
 from topics.client.methods import awaited
@@ -16,11 +18,14 @@ from topics.client.outbox import Bounds
 from topics.client.producer import AsyncProducer
 from topics.client.request import Request, result_of
 from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
-from topics.client.transport import AsyncTransport
+from topics.client.transport import async_transport_of
 from topics.client.values import RouterSummary, TopicSummary
 from topics.client.worker import AsyncWorker, Handler
 from topics.client.worker import options_of as worker_options
 from topics.errors import TopicsError
+
+if TYPE_CHECKING:
+    from topics.server.embedded import Embedded
 
 T = TypeVar("T")
 
@@ -30,6 +35,9 @@ class AsyncClient:
 
     All that `Client` says holds here too.
     """
+
+    # What this client has opened itself, and closes.
+    _opened: Embedded | None = None
 
     def __init__(
         self,
@@ -41,15 +49,32 @@ class AsyncClient:
         retries: RetryPolicy = DEFAULT_RETRIES,
     ) -> None:
         self.options = options_of(url, token, timeout_s=timeout_s, ca_file=ca_file, retries=retries)
-        self._transport = AsyncTransport(self.options)
+        self._transport = async_transport_of(self.options)
+
+    @classmethod
+    def embedded(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        retries: RetryPolicy = DEFAULT_RETRIES,
+        **settings: Any,
+    ) -> Self:
+        """The topics of a data directory, opened in this process, as by `Client.embedded`.
+
+        Returns at once; the first call waits for recovery and raises what made it impossible.
+        """
+        options = opening(path, retries, settings)
+        client = cls.of(options)
+        client._opened = options.within
+        return client
 
     @classmethod
     def of(cls, options: Options) -> Self:
         """A client with the settings of another one."""
-        return cls(
-            options.url, options.token, timeout_s=options.timeout_s, ca_file=options.ca_file,
-            retries=options.retries,
-        )  # fmt: skip
+        client = cls.__new__(cls)
+        client.options = options
+        client._transport = async_transport_of(options)
+        return client
 
     async def send(self, request: Request[T]) -> T:
         """Sends what a call describes, again where that is safe, and returns its answer."""
@@ -211,6 +236,8 @@ class AsyncClient:
     async def close(self) -> None:
         """Closes the connections. Calls that still wait fail as Unreachable."""
         await self._transport.close()
+        if self._opened is not None:
+            await asyncio.to_thread(self._opened.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -11,7 +12,7 @@ from topics.client.methods import blocking
 from topics.client.options import Options, options_of
 from topics.client.request import Request, result_of
 from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
-from topics.client.transport import Transport
+from topics.client.transport import transport_of
 from topics.client.values import RouterSummary, TopicSummary
 from topics.errors import TopicsError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from topics.client.producer import Producer
     from topics.client.sync_follow import Follower
     from topics.client.worker import Handler, Worker
+    from topics.server.embedded import Embedded
 
 T = TypeVar("T")
 
@@ -33,6 +35,9 @@ class Client:
     long as `retries` says; appends carry an idempotency key and are never written twice.
     """
 
+    # What this client has opened itself, and closes.
+    _opened: Embedded | None = None
+
     def __init__(
         self,
         url: str | None = None,
@@ -43,15 +48,36 @@ class Client:
         retries: RetryPolicy = DEFAULT_RETRIES,
     ) -> None:
         self.options = options_of(url, token, timeout_s=timeout_s, ca_file=ca_file, retries=retries)
-        self._transport = Transport(self.options)
+        self._transport = transport_of(self.options)
+
+    @classmethod
+    def embedded(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        retries: RetryPolicy = DEFAULT_RETRIES,
+        **settings: Any,
+    ) -> Self:
+        """The topics of a data directory, opened in this process: no server, the same calls.
+
+        A thread of its own has the engine, so this client may be shared by threads, too. Settings
+        are those of `topics.Settings`. Returns when the log is recovered; `close` makes everything
+        durable and lets go of the directory. Raises DirectoryLocked, FormatMismatch or CorruptData.
+        """
+        from topics.client.embedded import opening
+
+        options = opening(path, retries, settings)
+        client = cls.of(options)
+        client._opened = options.within
+        return client
 
     @classmethod
     def of(cls, options: Options) -> Self:
         """A client with the settings of another one."""
-        return cls(
-            options.url, options.token, timeout_s=options.timeout_s, ca_file=options.ca_file,
-            retries=options.retries,
-        )  # fmt: skip
+        client = cls.__new__(cls)
+        client.options = options
+        client._transport = transport_of(options)
+        return client
 
     def send(self, request: Request[T]) -> T:
         """Sends what a call describes, again where that is safe, and returns its answer."""
@@ -213,8 +239,13 @@ class Client:
         return Producer(self.options, bounds)
 
     def close(self) -> None:
-        """Closes the connections. Calls that still wait fail as Unreachable."""
+        """Closes the connections. Calls that still wait fail as Unreachable.
+
+        What `embedded` has opened is closed for producers, workers and followers, too.
+        """
         self._transport.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def __enter__(self) -> Self:
         return self

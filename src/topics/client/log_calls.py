@@ -11,6 +11,7 @@ from topics.client import values
 from topics.client.request import Request, body, encode, path, reading
 from topics.client.values import Match, RecordFields
 from topics.configs import ConfigFields
+from topics.errors import InvalidRequest
 
 _PUT = reading(values.TopicPut)
 _STATE = reading(values.TopicState)
@@ -103,7 +104,13 @@ def append_json(
     topic: str, text: bytes, *, idempotency_key: str | None = None
 ) -> Request[values.Appended]:
     """Like `append`, with the JSON body of a write as it is: `{"records": [{"data": …}, …], …}`."""
-    key = f"{_CHANCE.getrandbits(KEY_BITS):032x}" if idempotency_key is None else idempotency_key
+    if idempotency_key is None:
+        key = f"{_CHANCE.getrandbits(KEY_BITS):032x}"
+    else:
+        key = idempotency_key
+        if not key.isprintable() or key != key.strip():
+            # It travels in a header, which could not hold it.
+            raise InvalidRequest(f"an idempotency key is printable, unlike {key!r}")
     return Request(
         "POST", path("topics", topic, return_seqs=False), _APPENDED, text,
         headers={"Idempotency-Key": key} if key else None,

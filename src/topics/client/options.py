@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from topics.client.retries import DEFAULT_RETRIES, RetryPolicy
 from topics.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from topics.server.embedded import Embedded
 
 URL_DEFAULT = "http://127.0.0.1:4000"
 
@@ -23,6 +27,8 @@ class Options:
     # A file of PEM certificates to trust besides those of the machine.
     ca_file: str | None = None
     retries: RetryPolicy = DEFAULT_RETRIES
+    # The log in this process that calls go to, instead of a server.
+    within: Embedded | None = field(default=None, repr=False)
 
 
 def options_of(

@@ -56,7 +56,8 @@ class Attempts:
         is_unknown = may_have_happened(error)
         self._is_unknown = self._is_unknown or is_unknown
         if not is_transient(error):
-            raise error
+            # An answer counts whatever was before it; that the client is closed is none.
+            raise self._told(error) if isinstance(error, Unreachable) else error
         if is_unknown and not self._request.is_repeatable:
             raise self._told(error)
         pause_s = max(retry_after_s(error), self._pause_s) * random.uniform(1.0, 1.5)
@@ -81,7 +82,7 @@ def is_transient(error: TopicsError) -> bool:
     """Whether the same request may succeed later."""
     if isinstance(error, Refused):
         return error.status in TRANSIENT_STATUSES | GATEWAY_STATUSES
-    return isinstance(error, Unreachable) or error.status in TRANSIENT_STATUSES
+    return error.status in TRANSIENT_STATUSES and not error.detail.get("closed")
 
 
 def may_have_happened(error: TopicsError) -> bool:

@@ -1,5 +1,7 @@
 """How bytes travel: pyreqwest, once blocking and once for asyncio. docs/client.md has the reason.
 
+To a log in this process they do not travel at all: `embedded` has the same two for that.
+
 TLS, proxies of the environment, pooling and timeouts are the library's. Whatever goes wrong is
 Unreachable, and its `sent` says whether the request may have arrived.
 """
@@ -10,10 +12,10 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyreqwest.client import Client as AsyncHttp
 from pyreqwest.client import ClientBuilder, SyncClientBuilder
@@ -39,9 +41,12 @@ class Transport:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._http: SyncHttp = _configured(SyncClientBuilder(), options).build()
+        self._is_closed = False
 
     def exchange(self, request: Request[Any]) -> Reply:
         """Sends once. Raises Unreachable when no answer came."""
+        if self._is_closed:
+            raise closed()
         if request.wait_s and threading.current_thread() is threading.main_thread():
             # The library does not look at signals: a wait in the main thread would ignore Ctrl-C.
             return _in_thread(lambda: self._exchange(request))
@@ -56,6 +61,7 @@ class Transport:
             raise lost(error, self._options) from None
 
     def close(self) -> None:
+        self._is_closed = True
         self._http.close()
 
 
@@ -65,9 +71,12 @@ class AsyncTransport:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._http: AsyncHttp = _configured(ClientBuilder(), options).build()
+        self._is_closed = False
 
     async def exchange(self, request: Request[Any]) -> Reply:
         """Sends once. Raises Unreachable when no answer came."""
+        if self._is_closed:
+            raise closed()
         sent = self._http.request(request.method, self._options.url + request.path)
         cancels = _cancels()
         try:
@@ -109,7 +118,53 @@ class AsyncTransport:
             raise lost(error, self._options) from None
 
     async def close(self) -> None:
+        self._is_closed = True
         await self._http.close()
+
+
+class BlockingTransport(Protocol):
+    """What `Client` sends with. May be used by many threads at once."""
+
+    def exchange(self, request: Request[Any], /) -> Reply:
+        """Sends once. Raises Unreachable when no answer came."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class AwaitedTransport(Protocol):
+    """What `AsyncClient` sends with."""
+
+    async def exchange(self, request: Request[Any], /) -> Reply: ...
+
+    def stream(self, request: Request[Any], /) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The bytes of an answer as they come. Raises what is refused."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def transport_of(options: Options) -> BlockingTransport:
+    """The way to a server, or to the log in this process."""
+    if options.within is None:
+        return Transport(options)
+    from topics.client.embedded import EmbeddedTransport
+
+    return EmbeddedTransport(options.within)
+
+
+def async_transport_of(options: Options) -> AwaitedTransport:
+    """The same for asyncio."""
+    if options.within is None:
+        return AsyncTransport(options)
+    from topics.client.embedded import AsyncEmbeddedTransport
+
+    return AsyncEmbeddedTransport(options.within)
+
+
+def closed() -> Unreachable:
+    """A client that was closed sends nothing, and trying again is no help."""
+    return Unreachable("this client is closed", sent=False, closed=True)
 
 
 def _cancels() -> int:

@@ -26,15 +26,13 @@ from topics.engine.upkeep import freezing
 from topics.engine.upkeep.maintenance import Maintenance
 from topics.engine.upkeep.scrub import Scrubbed, scrub
 from topics.errors import Closed, DiskFull, Poisoned, StorageError, WrongThread
-from topics.settings import MIB, Settings, check
+from topics.settings import EMBEDDED_FILE_BYTES, Settings, check
 from topics.storage.datadir import DataDir
 from topics.storage.fs import AnyPath, Fs, OsFs, join, make_directory, owner_name, text_of
 from topics.storage.tiers import open_store
 from topics.storage.wal import WalStats, typed
 
 SLICE_S = 0.002
-# How large the files of the log are where nobody says: they are allocated when they are made.
-EMBEDDED_FILE_BYTES = 4 * MIB
 
 
 class Lifecycle:

@@ -1,7 +1,8 @@
 """The log over HTTP: a thin protocol layer, and the contract's routes above it.
 
 One process, one event loop, one engine. `process` takes the directory's lock, listens, recovers in
-slices of the loop and serves; on a signal it drains, and everything is durable when it ends. The
+slices of the loop and serves; on a signal it drains, and everything is durable when it ends.
+`embedded` is a server without a door, for callers in the same process. The
 rooms, from the bottom up; each knows only those below it:
 
     http      a protocol library: bytes in, requests out; answers in, bytes out. Knows no topic

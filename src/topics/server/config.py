@@ -16,7 +16,15 @@ import msgspec
 from topics.errors import InvalidRequest
 from topics.nearest import meant
 from topics.server.api.auth import Keys, parse_keys
-from topics.settings import PREFIX, Settings, check, check_number, parse_bool, refused
+from topics.settings import (
+    EMBEDDED_FILE_BYTES,
+    PREFIX,
+    Settings,
+    check,
+    check_number,
+    parse_bool,
+    refused,
+)
 
 MIB = 1024 * 1024
 API_KEYS = "api_keys"
@@ -24,8 +32,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 # Variables of other parts of topics, which may stand in the same environment.
 ELSEWHERE = frozenset(
     {
-        "TOPICS_URL", "TOPICS_TOKEN", "TOPICS_LAKE", "TOPICS_BLOBS", "TOPICS_SPARK_MASTER",
-        "TOPICS_RUNS_SHARDS", "TOPICS_METRICS_PORT",
+        "TOPICS_URL", "TOPICS_TOKEN", "TOPICS_PROFILE", "TOPICS_LAKE", "TOPICS_BLOBS",
+        "TOPICS_SPARK_MASTER", "TOPICS_RUNS_SHARDS", "TOPICS_METRICS_PORT",
     }
 )  # fmt: skip
 
@@ -129,6 +137,23 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Con
     )
     _check(config)
     return config
+
+
+def embedded(settings: Mapping[str, Any]) -> Config:
+    """The config of a server without a door. `settings` are those of the log, by their names.
+
+    Raises InvalidRequest, naming what can not be used.
+    """
+    known = [field.name for field in msgspec.structs.fields(Settings)]
+    for name in settings:
+        if name not in known:
+            words = meant(name, known) or "; topics.Settings lists them"
+            raise InvalidRequest(f"{name} is not a setting of the log{words}", setting=name)
+    try:
+        found = msgspec.convert({"wal_file_bytes": EMBEDDED_FILE_BYTES, **settings}, Settings)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"settings: {error}") from None
+    return Config(options=ServerOptions(), settings=check(found), keys=parse_keys(None))
 
 
 def _is_service(key: str, text: str) -> bool:

@@ -6,18 +6,18 @@ Both listen on a free port of this machine, and are gone at the end of the `with
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from topics.client.client import Client
+
+if TYPE_CHECKING:
+    from topics.server.embedded import Embedded
 
 START_S = 30.0
 LOOK_S = 0.01
@@ -100,56 +100,20 @@ class ServerThread(_Server):
         self._scratch = tempfile.TemporaryDirectory(prefix="topics-testing-")
         self._directory = Path(self._scratch.name if directory is None else directory)
         self._settings = {f"TOPICS_{name.upper()}": str(value) for name, value in settings.items()}
-        self._thread = threading.Thread(target=self._run, name="topics-server", daemon=True)
-        self._is_up = threading.Event()
-        self._error: BaseException | None = None
-        self._loop: asyncio.AbstractEventLoop
-        self._stop: asyncio.Event
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
-            self._error = error
-            self._is_up.set()
-
-    async def _serve(self) -> None:
-        # A process that only wants the fakes does not pay for a server.
-        from topics.engine.engine import Engine
-        from topics.server.api.call import Call
-        from topics.server.app import App
-        from topics.server.config import load
-        from topics.server.http.connections import HttpServer
-        from topics.server.http.limits import HttpLimits
-
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        config = load({"TOPICS_GC_FREEZE": "false", **self._settings}, {})
-        app = App(config)
-        limits = HttpLimits(body_bytes_max=config.settings.max_body_bytes)
-        server = HttpServer(app.__call__, judge=app.judge, limits=limits, request_type=Call)
-        self.port = await server.listen("127.0.0.1", 0)
-        steps: Generator[float, None, Engine] = Engine.opening(
-            str(self._directory / "data"), settings=config.settings
-        )
-        app.services.start(server, steps)
-        self._is_up.set()
-        await self._stop.wait()
-        app.services.drain()
-        await server.shutdown(1.0)
-        app.services.close()
+        self._served: Embedded
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._is_up.wait(START_S)
-        if self._error is not None:
-            raise self._error
-        with self.client() as client:
-            client.ready()
+        # A process that only wants the fakes does not pay for a server.
+        from topics.server.config import load
+        from topics.server.embedded import Embedded
+
+        config = load({"TOPICS_GC_FREEZE": "false", **self._settings}, {})
+        self._served = Embedded(config, self._directory / "data")
+        self._served.start()
+        self._served.opened.result(START_S)
+        self.port = self._served.listen("127.0.0.1", 0)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(START_S)
+        self._served.close()
         self._scratch.cleanup()
-        if self._error is not None:
-            raise self._error

@@ -5,7 +5,8 @@ answer (`message`), at once or later (`PENDING`). `connections` is the server; a
 stack of `ending`, `channel` (writing), `exchange` (answers in order), `known_heads` (the short way
 in), `arrival` (bodies on their way, `gathered_body`) and `http1` (`general_head` for heads that are
 not plain). `h2c` has one such stack for each stream (`h2_stream`, `h2_frames`). An `event_stream`
-or a `websocket` takes a connection over (`takeover`). `hub` is what a connection knows of its
+or a `websocket` takes a connection over (`takeover`); a `pipe` is a stream's reader in this
+process. `hub` is what a connection knows of its
 server, `turns` the end of a turn of the loop, `errors` how a failure is told.
 
 Bounds are everywhere: on heads, bodies, unsent bytes (`ledger`), connections, and each connection's

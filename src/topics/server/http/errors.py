@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from topics.errors import CorruptData, TopicsError, Unreadable
+from topics.errors import CorruptData, PayloadTooLarge, TopicsError, Unreadable
 from topics.server.http.message import Response
 
 LOG = logging.getLogger("topics.server")
@@ -87,6 +87,16 @@ class UpgradeRequired(HttpError):
 class HeadersTooLarge(HttpError):
     code = "headers_too_large"
     status = 431
+
+
+def target_too_long(bytes_max: int) -> TopicsError:
+    return TargetTooLong(f"the request target is longer than {bytes_max} bytes")
+
+
+def body_too_large(bytes_max: int) -> TopicsError:
+    return PayloadTooLarge(
+        f"the body is larger than {bytes_max} bytes", limit="max_body_bytes", max=bytes_max
+    )
 
 
 def _kinds(kind: type[TopicsError]) -> Iterator[type[TopicsError]]:

@@ -21,14 +21,15 @@ from httptools import (
     HttpRequestParser,
 )
 
-from topics.errors import PayloadTooLarge, TopicsError
+from topics.errors import TopicsError
 from topics.server.http import general_head
 from topics.server.http.arrival import PREFACE, Arrival
 from topics.server.http.errors import (
     BadRequest,
-    TargetTooLong,
+    body_too_large,
     error_response,
     refusal_of,
+    target_too_long,
 )
 from topics.server.http.gathered_body import Parts
 from topics.server.http.hub import Connection
@@ -135,8 +136,7 @@ class HttpProtocol(Arrival):
     def on_url(self, target: bytes) -> None:
         self._target += target
         if len(self._target) > self._limits.target_bytes_max:
-            maximum = self._limits.target_bytes_max
-            self._stop(TargetTooLong(f"the request target is longer than {maximum} bytes"))
+            self._stop(target_too_long(self._limits.target_bytes_max))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -249,11 +249,7 @@ class HttpProtocol(Arrival):
     def _check_body_bytes(self, size: int) -> None:
         maximum = self._limits.body_bytes_max
         if size > maximum:
-            self._stop(
-                PayloadTooLarge(
-                    f"the body is larger than {maximum} bytes", limit="max_body_bytes", max=maximum
-                )
-            )
+            self._stop(body_too_large(maximum))
 
     def _continue(self) -> None:
         """Asks for the body, unless the head has had its answer without one."""
