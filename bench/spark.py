@@ -1,7 +1,8 @@
 """Spark reads topics: `local[2]`, the server on the same machine, everything to `noop`, warm.
 
 The same rows are read from Parquet for comparison. A Python source that makes its rows in memory
-reaches 0.63 of Parquet: the JVM turns Arrow into rows one way or the other.
+reaches 0.63 of Parquet: the JVM turns Arrow into rows one way or the other. A sync of the lake
+writes them to a Delta table, commit included.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from typing import TYPE_CHECKING
 from bench.processes import timed
 from bench.report import Report
 from bench.sse import served
+from topics.client.client import Client
+from topics.lake.layout import Lake
+from topics.lake.sync import TopicSync
 from topics.spark.session import session
 
 if TYPE_CHECKING:
@@ -32,11 +36,12 @@ MIB = 1 << 20
 def run(report: Report) -> None:
     with tempfile.TemporaryDirectory() as name, served(Path(name)) as (port, _):
         _fill(port)
-        spark = session(f"local[{CORES}]")
+        spark = session(f"local[{CORES}]", with_delta=True)
         spark.sparkContext.setLogLevel("ERROR")
         try:
             _batches(report, spark, port, Path(name) / "rows")
             _micro_batches(report, spark, port, Path(name) / "check")
+            _lake(report, spark, port, Lake(str(Path(name) / "lake")))
         finally:
             spark.stop()
 
@@ -101,3 +106,27 @@ def _micro_batches(report: Report, spark: SparkSession, port: int, folder: Path)
     # The first ones warm the JVM.
     median_ms = statistics.median(spent[len(spent) // 2 :])
     report.add("micro-batch of 50 rows, median", median_ms, "ms", "≤ 1,000")
+
+
+def _lake(report: Report, spark: SparkSession, port: int, lake: Lake) -> None:
+    with Client(f"http://127.0.0.1:{port}") as client:
+        small = TopicSync(lake, "small", client, lambda: spark)
+        small.step()
+        big = TopicSync(lake, "big", client, lambda: spark)
+        seconds = timed(lambda: _drain(big))
+        rate = RECORDS / seconds
+        report.add("lake sync, records of 256 bytes", rate, "records/s", "≥ 100,000")
+        report.add("lake sync", rate * DATA_BYTES / MIB / CORES, "MiB/s/core", "≥ 5")
+        spent = []
+        for n in range(BATCHES):
+            client.append("small", [{"data": n}] * 50)
+            spent.append(timed(lambda: _drain(small)))
+        median_ms = statistics.median(spent[BATCHES // 2 :]) * 1000
+        report.add("lake sync of 50 rows, median; each further active topic", median_ms, "ms")
+
+
+def _drain(sync: TopicSync) -> None:
+    while True:
+        moved = sync.step()
+        if moved.seq >= moved.head:
+            return

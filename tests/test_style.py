@@ -33,6 +33,7 @@ MAY_REACH_THE_MACHINE = (
     "topics/clock.py",
     "topics/cli/",
     "topics/client/",
+    "topics/lake/",
     "topics/server/",
     "topics/spark/",
     "topics/testing/",

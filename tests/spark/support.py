@@ -28,7 +28,7 @@ def session(folder: Path, master: str = "local[2]") -> SparkSession:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
-    found = spark_session(master, more=more)
+    found = spark_session(master, with_delta=True, more=more)
     found.sparkContext.setLogLevel("ERROR")
     return found
 

@@ -3,66 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.servers import Client, Served, environment
+from tests.spark.killing import Driver, Writer, restarted
+from tests.support.servers import Served
 
 WAIT_S = 240.0
 
 
-class Writer(threading.Thread):
-    """Writes numbers until it is stopped; a write that was not answered is sent again."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(daemon=True)
-        self.port = port
-        self.written = 0
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        while not self.over.is_set():
-            first = self.written
-            body: dict[str, Any] = {
-                "records": [{"data": n, "tag": str(n)} for n in range(first, first + 20)],
-                "idempotency_key": str(first),
-            }
-            with contextlib.suppress(OSError), Client(self.port) as client:
-                if client.post("/v0/topics/in", body).status == 200:
-                    self.written += 20
-            time.sleep(0.3)
-
-
-class Copying:
+class Copying(Driver):
     """The driver's process with all that it started."""
 
     def __init__(self, url: str, folder: Path, *master: str) -> None:
-        command = [sys.executable, "-m", "tests.spark.copying", url, "in", "out", str(folder)]
-        command += master
-        folder.mkdir(exist_ok=True)
-        with (folder / "driver.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=environment(), stdout=log, stderr=log, start_new_session=True
-            )
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        command = ["-m", "tests.spark.copying", url, "in", "out", str(folder), *master]
+        super().__init__(command, folder)
 
 
 @contextlib.contextmanager
@@ -117,9 +76,7 @@ def run(tmp_path: Path, kills: list[str], chance: random.Random) -> None:
                 drivers.append(Copying(f"http://127.0.0.1:{port}", folder))
             else:
                 served.kill()
-                # It says the same port again: only the file's coming back tells that it is there.
-                served.port_file.unlink()
-                served = ended.enter_context(Served(tmp_path, TOPICS_PORT=str(port))).wait_ready()
+                served = ended.enter_context(restarted(served, tmp_path)).wait_ready()
         writer.over.set()
         writer.join()
         wait_for(served, writer.written, drivers[-1], folder)

@@ -27,6 +27,8 @@ COMMANDS = {
     "kv": "Put, get, list and delete keys of a bucket.",
     "queue": "Produce, claim and work through jobs.",
     "router": "Copy what is written to one topic into another.",
+    "lake": "Keep topics as Delta tables, with every loss as a row.",
+    "erase": "Erase the records of a tag: from the log, its files on disk, and the lake.",
     "top": "Watch a server: topics, rates, lag, pressure.",
     "config": "Show each setting, its value and where it came from.",
     "check": "Verify a data directory that no server is using. Changes nothing.",

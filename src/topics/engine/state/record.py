@@ -11,8 +11,10 @@ module looks into those bytes, but for who cuts many records at once by `places`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from mmap import mmap
 from typing import Any
 
 import msgspec
@@ -28,6 +30,10 @@ RECORD = b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
 # The same behind seq and time: node_part, data, meta_part.
 REST = b'%b,"data":%b%b},'
 _HEAD = b'{"$seq":%d,"$ts":%d'
+_HEAD_START = b'{"$seq":'
+_HEAD_IN, _DATA_IN = re.compile(rb'\{"\$seq":(\d+),"\$ts":(\d+)'), re.compile(rb'"data":')
+# How far in front of its data a record can begin.
+_BEFORE_BYTES = 2048
 _NODE = b',"$node":'
 _DATA = b',"data":'
 # Where meta begins: the last one in a record that has any.
@@ -190,3 +196,15 @@ def router_mark(raw: bytes) -> dict[str, Any] | None:
     """What a router has stamped on a record with meta, if one has."""
     mark: dict[str, Any] | None = _MARKED.decode(raw[:-1]).meta.get(ROUTER_META)
     return mark
+
+
+def data_places(content: bytes | mmap) -> Iterator[tuple[int, tuple[int, int] | None]]:
+    """Where data begins in bytes of whatever kind, and its record's seq and time.
+
+    None where no record is around it, as far as can be seen.
+    """
+    for found in _DATA_IN.finditer(content):
+        at = found.end()
+        before = content[max(0, at - _BEFORE_BYTES) : at]
+        front = _HEAD_IN.match(before, max(0, before.rfind(_HEAD_START)))
+        yield at, None if front is None else (int(front[1]), int(front[2]))

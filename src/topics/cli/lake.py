@@ -1,0 +1,353 @@
+"""`topics lake`: topics as Delta tables, with a ledger of gaps and an audit."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from topics.cli import exits, server
+from topics.client.retries import RetryPolicy
+from topics.errors import NotFound, TopicsError
+
+if TYPE_CHECKING:
+    from topics.lake.layout import Lake
+    from topics.lake.loop import SyncLoop
+    from topics.lake.sync import Moved
+    from topics.lake.table import Table
+
+
+class Partition(StrEnum):
+    """How new tables are parted."""
+
+    day = "day"
+
+
+group = typer.Typer(
+    no_args_is_help=True, help="Keep topics as Delta tables, with every loss as a row."
+)
+
+DEFAULT_LAKE = "./topics-lake"
+GIVE_UP_ONCE_S, GIVE_UP_S = 45.0, 600.0
+# One try of a call; the loop has the patience.
+_SHORT = RetryPolicy(give_up_after_s=2.0)
+
+Root = Annotated[
+    str,
+    typer.Option(
+        "--lake", metavar="URI", envvar="TOPICS_LAKE", help="A directory or an object store."
+    ),
+]
+Patterns = Annotated[
+    list[str] | None, typer.Argument(metavar="PATTERN", help="Shell patterns; else all.")
+]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the table.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(group, name="lake")
+
+
+@group.command()
+def sync(
+    patterns: Annotated[list[str], typer.Argument(metavar="PATTERN", help="Shell patterns.")],
+    lake: Root = DEFAULT_LAKE,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop at the heads that are there at the start.")
+    ] = False,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Go on until it is stopped; the default.")
+    ] = False,
+    propagate_deletes: Annotated[
+        bool, typer.Option("--propagate-deletes", help="What the log deletes leaves the tables.")
+    ] = False,
+    give_up_after: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Without the server: 10m; 45s with --once."),
+    ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="Keep a table of the latest value of each tag, too.")
+    ] = False,
+    partition_by: Annotated[
+        Partition | None, typer.Option(help="New tables have a folder for each day.")
+    ] = None,
+    master: Annotated[
+        str, typer.Option(metavar="URL", envvar="TOPICS_SPARK_MASTER", help="Any Spark master.")
+    ] = "local[*]",
+    url: server.Url = None,
+    token: server.Token = None,
+    as_json: server.Json = False,
+) -> None:
+    """Bring the records and gaps of topics into their tables.
+
+    A table is made for each topic that matches, an empty one for an empty topic. Rows and position
+    are one commit: a sync that is killed goes on where its tables are. With --json it ends with
+    [{topic, epoch, seq, head_seq, lag, rows}].
+
+    Example: topics lake sync 'orders*' --lake ./lake --once
+    """
+    if once and continuous:
+        raise typer.BadParameter("--once and --continuous exclude each other")
+    need_deltalake()
+    from topics.client.client import Client
+    from topics.lake.layout import Lake
+    from topics.lake.loop import SyncLoop, Wishes
+
+    give_up_s = GIVE_UP_ONCE_S if once else GIVE_UP_S
+    if give_up_after is not None:
+        give_up_s = server.duration_ms(give_up_after) / 1000
+    loop = SyncLoop(
+        Lake(lake), Client(url, token, retries=_SHORT), patterns, _Session(master).get,
+        give_up_after_s=give_up_s, told=_tell,
+        wishes=Wishes(propagate_deletes, latest, by_day=partition_by is not None),
+    )  # fmt: skip
+    code = _run(loop, once=once)
+    if as_json:
+        server.write_json([loop.results[topic] for topic in sorted(loop.results)])
+    if code:
+        raise typer.Exit(code)
+
+
+def _run(loop: SyncLoop, *, once: bool) -> int:
+    """Until it is through, or a signal stops it: an interrupt is no success, a stop is one."""
+    caught: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        caught.append(number)
+        loop.stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        loop.once() if once else loop.forever()
+    except TopicsError:
+        if not caught:
+            raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return exits.INTERRUPTED if signal.SIGINT in caught else exits.OK
+
+
+class _Session:
+    """One Spark session, started by the first thread that has something to read."""
+
+    def __init__(self, master: str) -> None:
+        self._master = master
+        self._lock = threading.Lock()
+        self._found: Any = None
+
+    def get(self) -> Any:
+        with self._lock:
+            if self._found is None:
+                from pyspark.errors import PySparkException
+
+                from topics.spark.jars import JarMissing
+                from topics.spark.session import session
+
+                server.tell(f"starting Spark ({self._master})")
+                try:
+                    self._found = session(
+                        self._master, with_delta=True, more={"spark.scheduler.mode": "FAIR"}
+                    )
+                except JarMissing as error:
+                    raise NotFound(str(error)) from None
+                except PySparkException as error:
+                    raise NotFound(f"Spark does not start: {error}") from None
+                self._found.sparkContext.setLogLevel("ERROR")
+            return self._found
+
+
+def _tell(topic: str, moved: Moved) -> None:
+    done = moved.seq * 100 // max(moved.head, 1)
+    server.tell(f"{topic}: {moved.rows:,} rows, seq {moved.seq:,} of {moved.head:,} ({done} %)")
+
+
+@group.command()
+def audit(
+    patterns: Patterns = None,
+    lake: Root = DEFAULT_LAKE,
+    url: server.Url = None,
+    token: server.Token = None,
+    as_json: server.Json = False,
+) -> None:
+    """Hold every seq of the tables against the server's own account.
+
+    From seq 1 to where each table stands, in every epoch: each seq is one record, in one gap, or
+    deleted as the server says. Exit 1 with findings, 3 when the server is away.
+
+    Example: topics lake audit 'orders*' --lake ./lake
+    """
+    from topics.lake.audit import audit as audited
+
+    place, topics = _tables(lake, patterns)
+    with server.connected(url, token) as client:
+        # A lake without tables is no reason to say that the server is there.
+        client.topics(page_size=1)
+        problems = [found for topic in topics for found in audited(place, client, topic)]
+    if as_json:
+        server.write_json({"ok": not problems, "problems": problems})
+    else:
+        for found in problems:
+            typer.echo(
+                f"{found['topic']} epoch {found['epoch']} {found['first']}..{found['last']}: "
+                f"{found['problem']}"
+            )
+        server.tell(f"{len(topics)} tables, {len(problems)} problems")
+    if problems:
+        raise typer.Exit(exits.NOT_SO)
+
+
+@group.command()
+def gaps(
+    patterns: Patterns = None, lake: Root = DEFAULT_LAKE, as_json: server.Json = False
+) -> None:
+    """List every range that was lost, and why: the ledger.
+
+    Example: topics lake gaps --json
+    """
+    from topics.lake.reports import gaps as found_in
+
+    place, topics = _tables(lake, patterns)
+    found = found_in(place, topics)
+    if as_json:
+        server.write_json(found)
+        return
+    for gap in found:
+        typer.echo(
+            f"{gap['topic']} epoch {gap['epoch']} {gap['first']}..{gap['last']} {gap['reason']}"
+        )
+
+
+@group.command()
+def status(
+    patterns: Patterns = None,
+    lake: Root = DEFAULT_LAKE,
+    url: server.Url = None,
+    token: server.Token = None,
+    as_json: server.Json = False,
+) -> None:
+    """Show how far each table is behind its topic.
+
+    Example: topics lake status
+    """
+    from topics.lake.reports import status as found_in
+
+    place, topics = _tables(lake, patterns)
+    with server.connected(url, token) as client:
+        client.topics(page_size=1)
+        found = found_in(place, client, topics)
+    if as_json:
+        server.write_json(found)
+        return
+    for line in found:
+        typer.echo(
+            f"{line['topic']}: seq {line['seq']} of {line['head_seq']}, lag {line['lag']} "
+            f"(epoch {line['epoch']})"
+        )
+
+
+@group.command()
+def optimize(
+    patterns: Patterns = None, lake: Root = DEFAULT_LAKE, as_json: server.Json = False
+) -> None:
+    """Make large files of small ones.
+
+    Example: topics lake optimize 'orders*'
+    """
+    found = _upkeep(lake, patterns, lambda table: table.optimize())
+    if as_json:
+        server.write_json(found)
+        return
+    for line in found:
+        typer.echo(f"{line['topic']}: {line['files_removed']} files became {line['files_added']}")
+
+
+@group.command()
+def vacuum(
+    patterns: Patterns = None,
+    lake: Root = DEFAULT_LAKE,
+    retention_hours: Annotated[
+        int, typer.Option(min=0, help="What a version so young needs stays.")
+    ] = 168,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    as_json: server.Json = False,
+) -> None:
+    """Remove files that no version within the retention needs.
+
+    With --retention-hours 0 only what the tables hold now is left; a reader of an older version,
+    at this moment, loses its files.
+
+    Example: topics lake vacuum --retention-hours 168
+    """
+    found = _upkeep(
+        lake, patterns, lambda table: {"files": table.vacuum(retention_hours, is_dry=dry_run)}
+    )
+    if as_json:
+        server.write_json(found)
+        return
+    for line in found:
+        typer.echo(f"{line['topic']}: {line['files']} files{' would go' if dry_run else ' gone'}")
+
+
+@group.command()
+def restore(
+    topic: Topic,
+    to: Annotated[int, typer.Option("--to", metavar="VERSION", min=0, help="A table's version.")],
+    lake: Root = DEFAULT_LAKE,
+    as_json: server.Json = False,
+) -> None:
+    """Bring a table back to one of its versions; the next sync goes on from there.
+
+    Example: topics lake restore orders --to 12
+    """
+    need_deltalake()
+    from topics.lake.layout import Lake
+    from topics.lake.table import Table
+
+    place = Lake(lake)
+    place.check()
+    table = Table(place, topic)
+    table.snapshot()
+    with place.writing(topic):
+        version = table.restore(to)
+    if as_json:
+        server.write_json({"topic": topic, "restored_to": to, "version": version})
+    else:
+        typer.echo(f"{topic}: version {version} is what version {to} was")
+
+
+def _upkeep(
+    lake: str, patterns: list[str] | None, work: Callable[[Table], dict[str, int]]
+) -> list[dict[str, Any]]:
+    """Does it to each table that matches, while nobody else writes it."""
+    from topics.lake.table import Table
+
+    place, topics = _tables(lake, patterns)
+    found = []
+    for topic in topics:
+        with place.writing(topic):
+            found.append({"topic": topic, **work(Table(place, topic))})
+    return found
+
+
+def _tables(lake: str, patterns: list[str] | None) -> tuple[Lake, list[str]]:
+    """The lake, and the topics in it that match. Raises NotFound where none does."""
+    need_deltalake()
+    from topics.lake.layout import Lake, matching
+
+    place = Lake(lake)
+    place.check()
+    topics = matching(patterns or ["*"], place.tables())
+    if patterns and not topics:
+        raise NotFound(f"no table of the lake matches {' or '.join(map(repr, patterns))}")
+    return place, topics
+
+
+def need_deltalake() -> None:
+    if find_spec("deltalake") is None:
+        raise NotFound("topics lake needs more packages: pip install 'topics-log[spark]'")
