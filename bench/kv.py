@@ -1,4 +1,9 @@
-"""The key-value store, embedded and over HTTP: gets, puts, scans, compaction, memory, space."""
+"""The key-value store, embedded, over HTTP and beside a hash of Redis: gets, puts, scans; then
+compaction, memory and space.
+
+Both servers persist, Redis with an append-only file synced every second; both clients are in
+Python, one call after the other, in rounds that are taken in turn.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,15 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+import msgspec
+import redis
+
 from bench.engine import UNSEALED
+from bench.peers import redis as redis_server
 from bench.report import Report, percentile
 from bench.sse import served
 from topics.client.client import Client
@@ -23,11 +33,13 @@ KEYS = 20_000
 DELETED = 1_000_000
 LIVE = 1000
 VERSIONS = 1_000_000
+# Calls of a round over a connection, and rounds.
+CALLS, ROUNDS = 1000, 3
 
 
 def run(report: Report) -> None:
     gets_and_puts(report)
-    over_http(report)
+    over_connections(report)
     scans(report)
     compaction(report)
     memory(report)
@@ -45,10 +57,9 @@ def fill(engine: Engine, topic: str, keys: int, size: int = 1000) -> None:
         engine.append(topic, [{"data": n, "tag": key_of(n)} for n in range(at, stop)])
 
 
-def latencies(calls: int, call: object, *, number: int = 0) -> list[float]:
-    assert callable(call)
+def latencies(calls: int, call: Callable[[int], object]) -> list[float]:
     found = []
-    for index in range(number, number + calls):
+    for index in range(calls):
         began = time.perf_counter()
         call(index)
         found.append(time.perf_counter() - began)
@@ -66,17 +77,28 @@ def gets_and_puts(report: Report) -> None:
         report.add("get, embedded, p50", median(got) * 1e6, "µs", "≤ 3")
 
 
-def over_http(report: Report) -> None:
+def over_connections(report: Report) -> None:
+    encode, decode = msgspec.json.encode, msgspec.json.decode
     with (
         tempfile.TemporaryDirectory() as path,
         served(Path(path)) as (port, _),
+        redis_server(Path(path), "everysec") as peer_port,
         Client(f"http://127.0.0.1:{port}") as client,
+        redis.Redis(port=peer_port) as peer,
     ):
         kv = client.kv("b")
-        put = latencies(2000, lambda n: kv.put(key_of(n), VALUE))
-        got = latencies(2000, lambda n: kv.get(key_of(n)))
-    report.add("put over HTTP, one after the other, p50", median(put) * 1e6, "µs")
-    report.add("get over HTTP, one after the other, p50", median(got) * 1e6, "µs")
+        calls: dict[str, Callable[[int], object]] = {
+            "put over HTTP, p50": lambda n: kv.put(key_of(n), VALUE),
+            "HSET by redis-py, p50": lambda n: peer.hset("b", key_of(n), encode(VALUE)),
+            "get over HTTP, p50": lambda n: kv.get(key_of(n)),
+            "HGET by redis-py, p50": lambda n: decode(peer.hget("b", key_of(n))),
+        }
+        found: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(ROUNDS):
+            for name, call in calls.items():
+                found[name].append(median(latencies(CALLS, call)))
+    for name, medians in found.items():
+        report.add(name, min(medians) * 1e6, "µs")
 
 
 def scans(report: Report) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ENGINE, HTTP, SPARK = "contract.md", "contract-http.md", "contract-spark.md"
+KV = "contract-kv.md"
 ROW = re.compile(r"^\| (?P<promise>.+) \| `(?P<file>tests/\S+\.py)::(?P<test>\w+)` \|$")
 
 
@@ -39,7 +40,7 @@ def files(document: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("document", "file"),
-    [(name, file) for name in (ENGINE, HTTP, SPARK) for file in files(name)],
+    [(name, file) for name in (ENGINE, HTTP, SPARK, KV) for file in files(name)],
 )
 def test_every_test_in_the_list_exists(document: str, file: str) -> None:
     """A promise whose test was renamed or removed is a promise without a test."""
