@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.engines import Ending, World, explained
+from tests.support.engines import Ending, World, explained, read_all
 from topics.engine.engine import Engine
+from topics.engine.state.record import ROUTER_META
 from topics.errors import Compacted, Conflicting, Incompatible, RouterNotFound
 from topics.kv.embedded import KeyValue, buckets_of, open_bucket
 from topics.testing import CrashPlan, FakeClock, FakeDisk
@@ -176,7 +177,13 @@ class KvWorld:
             self.engine.put_router(ROUTER, {**options, "from_seq": 0})
 
     def check_order(self) -> None:
-        """No key of the replica has an older value than it had before."""
+        """No key of the replica has an older value than it had before, and no change is there
+        twice.
+        """
+        pages = read_all(self.engine, REPLICA) if self.engine.has_topic(REPLICA) else ()
+        metas = [record.meta or {} for page in pages for record in page.records]
+        applied = [meta[ROUTER_META]["source_seq"] for meta in metas if ROUTER_META in meta]
+        assert len(set(applied)) == len(applied), f"applied twice: {applied}"
         for key, value in self.replica.scan():
             assert value >= self.newest.get(key, 0), f"{key} went back to {value}"
             self.newest[key] = value
