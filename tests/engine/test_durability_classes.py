@@ -25,6 +25,7 @@ from topics.engine.state.write_request import request_of
 from topics.storage.frames import Mark
 from topics.storage.wal import Shard
 from topics.testing import CrashPlan
+from topics.types import CRASH
 
 CLASSES = ("ephemeral", "memory", "disk", "fsync")
 
@@ -88,6 +89,7 @@ def test_disk_tells_what_a_crash_took(world: World, plan: CrashPlan) -> None:
     assert got[:3] == [1, 2, 3]
     assert got == list(range(1, len(got) + 1))
     assert [gap(t) for t in told] == [(len(got) + 1, state.head_seq, "crash")]
+    assert world.engine.gauges().tally.lost == {CRASH: state.head_seq - len(got)}
     assert world.engine.append("t", [{"data": 0}]).first_seq == state.head_seq + 1
 
 

@@ -20,10 +20,8 @@ from typing import Any, TypeVar
 import uvloop
 
 from topics.engine.engine import Engine
-from topics.server.api.call import Call
 from topics.server.app import App
 from topics.server.config import load
-from topics.server.http.connections import HttpServer
 from topics.server.http.limits import HttpLimits
 from topics.server.loop.services import Services
 
@@ -223,7 +221,7 @@ class Inside:
         self._stop = asyncio.Event()
         self.app = App(self.config)
         limits = HttpLimits(body_bytes_max=self.config.settings.max_body_bytes)
-        self.server = HttpServer(self.app, judge=self.app.judge, limits=limits, request_type=Call)
+        self.server = self.app.http_server(limits)
         self.port = await self.server.listen("127.0.0.1", 0)
         self.services.start(self.server, self._steps(self.services))
         self._started.set()

@@ -10,32 +10,15 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
+from topics.cli.log_lines import JsonLines, TextLines
 from topics.errors import InvalidRequest
 from topics.server import config as configuration
 from topics.server.about import PANELS
 from topics.settings import PREFIX
 
 _WORDS = {True: "true", False: "false"}
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line. Neither keys nor payloads are in it: nothing here logs requests."""
-
-    _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "ts": int(record.created * 1000),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-        }
-        line |= {key: value for key, value in vars(record).items() if key not in self._PLAIN}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=repr).decode("utf-8", "replace")
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +35,7 @@ def serve(**flags: Any) -> None:
     # Digests are all that is needed from here on.
     os.environ.pop("TOPICS_API_KEYS", None)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(TextLines() if sys.stderr.isatty() else JsonLines())
     level = logging.getLevelNamesMapping()[config.options.log_level.upper()]
     logging.getLogger("topics").setLevel(level)
     # Libraries write down what they parse, keys and payloads included, below this.

@@ -318,12 +318,14 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
         nodes = frozenset((node,) if isinstance(node, str) else node)
         if not topic.config.dedupe_node:
             nodes = frozenset()
-        return pages.page(
+        page = pages.page(
             topic, from_seq, epoch, View(nodes, include_tags, include_meta, include_data),
             limit=clamp(limit or LIMIT_DEFAULT, 1, core.settings.max_limit),
             bytes_max=clamp(bytes_max or BATCH_BYTES_DEFAULT, 1, BATCH_BYTES_MAX),
             load_now=core.segments.columns,
         )  # fmt: skip
+        core.tally.read += page.count
+        return page
 
     def explain(
         self, name: str, first: int = 1, last: int | None = None, *, ranges_max: int | None = None

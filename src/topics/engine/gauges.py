@@ -10,6 +10,7 @@ from typing import Literal
 
 from topics.engine.commit.core import Core
 from topics.engine.ops.catalog import queue_state
+from topics.engine.state.tally import Tally
 from topics.engine.state.topic import Topic
 from topics.storage.wal import WalStats
 from topics.types import QueueState
@@ -18,6 +19,8 @@ Measure = Literal["bytes", "count", "lag"]
 
 # Topics that are added up in one step.
 SLICE_TOPICS = 4000
+# Blocks of a queue that are looked at for a live job.
+LOOKED_AT_BLOCKS = 16
 
 
 @dataclass(slots=True)
@@ -27,6 +30,8 @@ class Sums:
     records: int = 0
     queues: int = 0
     in_flight: int = 0
+    # When the oldest job was written that nobody holds and everybody waits for.
+    oldest_ready_ts: int | None = None
     classes: Counter[str] = field(default_factory=Counter)
 
 
@@ -52,6 +57,10 @@ class Gauges:
     segment_bytes: int = 0
     dead_bytes: int = 0
     erased_bytes: int = 0
+    # Segments and their bytes in the data directory, and in the cold store.
+    hot: tuple[int, int] = (0, 0)
+    cold: tuple[int, int] = (0, 0)
+    tally: Tally = field(default_factory=Tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,7 @@ class TopicGauges:
     records_live: int
     bytes_live: int
     queue: QueueState | None
+    oldest_ready_ts: int | None
 
 
 def add_up(core: Core) -> Generator[None, None, Sums]:
@@ -80,7 +90,36 @@ def add_up(core: Core) -> Generator[None, None, Sums]:
             if queue is not None:
                 sums.queues += 1
                 sums.in_flight += queue.in_flight
+                sums.oldest_ready_ts = _older(sums.oldest_ready_ts, oldest_ready_ts(topic))
     return sums
+
+
+def oldest_ready_ts(topic: Topic) -> int | None:
+    """When the job was written that has waited longest to be claimed; None without one.
+
+    Of those that came back it is the next, of the others the first. Of a block that is not in
+    memory it is the time of its first record.
+    """
+    queue = topic.queue
+    if queue is None:
+        return None
+    again = next(iter(queue.free), None)
+    fresh = max(queue.cursor, topic.floor)
+    returned = None if again is None else _written_ts(topic, again)
+    return _older(returned, _written_ts(topic, fresh))
+
+
+def _older(one: int | None, other: int | None) -> int | None:
+    return other if one is None or (other is not None and other < one) else one
+
+
+def _written_ts(topic: Topic, seq: int) -> int | None:
+    """When the first live record from `seq` on was written, looking at a few blocks only."""
+    index = topic.block_at(seq)
+    for block in topic.blocks[index : index + LOOKED_AT_BLOCKS]:
+        for first, _ in block.live_runs(max(seq - block.first, 0), block.count):
+            return block.first_ts if block.columns is None else block.columns.time_of(first)
+    return None
 
 
 def lag_of(core: Core, topic: Topic) -> int:
@@ -132,8 +171,15 @@ def of_engine(core: Core, stats: WalStats) -> Gauges:
         staged_records=core.stages.records, staged_bytes=core.stages.bytes,
         stages_expired=core.stages.expired_total, commits=core.stages.commits_total,
         segment_bytes=core.segments.disk_bytes, dead_bytes=core.segments.dead_bytes,
-        erased_bytes=core.segments.erased_bytes_total,
+        erased_bytes=core.segments.erased_bytes_total, hot=_tier(core, is_cold=False),
+        cold=_tier(core, is_cold=True), tally=core.tally,
     )  # fmt: skip
+
+
+def _tier(core: Core, *, is_cold: bool) -> tuple[int, int]:
+    """The segments of a tier, and what they take there."""
+    sizes = [held.info.size for held in core.segments.live.values() if held.is_cold == is_cold]
+    return len(sizes), sum(sizes)
 
 
 def of_topic(core: Core, name: str) -> TopicGauges:
@@ -141,6 +187,7 @@ def of_topic(core: Core, name: str) -> TopicGauges:
     return TopicGauges(
         name=name, head_seq=topic.head, earliest_seq=topic.floor, records_live=topic.live_count,
         bytes_live=topic.live_bytes, queue=queue_state(core, topic),
+        oldest_ready_ts=oldest_ready_ts(topic),
     )  # fmt: skip
 
 

@@ -9,7 +9,11 @@ PANELS = {
         "port": "Port to listen on; 0 lets the system choose.",
         "port_file": "File that gets the port once it is open.",
         "data_dir": "Directory of the log.",
+    },
+    "What it says": {
         "log_level": "debug, info, warning or error.",
+        "access_log": "Log every request.",
+        "slow_request_ms": "Log requests that took at least so long; 0: none.",
     },
     "Who may come in": {
         "api_keys": "Keys, comma-separated. Better set in the environment: other users of the "

@@ -11,15 +11,19 @@ from collections.abc import Callable
 from time import perf_counter
 
 from topics.clock import Clock
-from topics.errors import Poisoned
+from topics.errors import Poisoned, TopicsError
 from topics.server.api.auth import Key
 from topics.server.api.call import Call
 from topics.server.api.decoding import check_content_type
 from topics.server.api.dispatch import RouteHandler, Router
+from topics.server.api.meters import Meter
 from topics.server.api.origin import OriginRule
 from topics.server.api.route import Route
 from topics.server.config import Config
-from topics.server.http.message import PENDING, Answer, Request
+from topics.server.http.connections import HttpServer
+from topics.server.http.limits import HttpLimits
+from topics.server.http.message import PENDING, Answer
+from topics.server.loop.access_log import LoggedCall
 from topics.server.loop.services import Services
 from topics.server.queues.desks import Desks
 from topics.server.surface import routes_of
@@ -39,8 +43,11 @@ class App:
         origins = OriginRule(config.cors_origins, has_keys=bool(config.keys) or is_open)
         self._check_origin = origins.check
         self.routes = routes_of(self.services, self.desks)
-        # For each guarded handler, what judges a request by its head.
+        # For each guarded handler, what judges a request by its head, and what counts its answers.
         self._judges: dict[RouteHandler, Callable[..., bool]] = {}
+        self._meters: dict[RouteHandler, Meter] = {}
+        # What counts requests that are for no route, or that no route has got.
+        self._nowhere = self.services.metered("", "(none)")
         self._router = Router((r.method, r.path, self._guarded(r)) for r in self.routes)
 
     def __call__(self, call: Call) -> Answer:
@@ -52,6 +59,13 @@ class App:
             # The same head would pass the same checks again.
             call.head.found = found
         return handler(call, names)
+
+    def http_server(self, limits: HttpLimits) -> HttpServer:
+        """A server of this application."""
+        kind = LoggedCall if self.services.access_log.is_on else Call
+        return HttpServer(
+            self.__call__, judge=self.judge, refused=self.refused, limits=limits, request_type=kind
+        )
 
     def judge(self, call: Call, has_body: bool) -> bool:
         """What the head of a request decides before its body is there.
@@ -65,6 +79,22 @@ class App:
         judge = self._judges.get(handler)
         return judge is not None and judge(call, has_body, names)
 
+    def refused(self, call: Call, error: BaseException, status: int) -> None:
+        """Counts a request that was answered with an error before its handler had it, or by it."""
+        if call.meter is None:
+            call.meter = self._meter_of(call)
+            call.began_s = call.began_s or perf_counter()
+        self.services.access_log.refused(call, call.meter.path, error, status)
+        call.count(status)
+
+    def _meter_of(self, call: Call) -> Meter:
+        """What counts the answers of a request's route, as far as that can be told."""
+        try:
+            handler, _ = call.head.found or self._router.find(call)
+        except TopicsError:
+            return self._nowhere
+        return self._meters.get(handler, self._nowhere)
+
     # -- the guard ---------------------------------------------------------------------------
 
     def _guarded(self, route: Route) -> RouteHandler:
@@ -76,6 +106,7 @@ class App:
         waits = route.waits_for_recovery and not route.is_probe and not route.is_stream
         inflight_max, is_stream = self._inflight_max, route.is_stream
         takes_one = route.path.count("/:") == 1
+        meter = services.metered(route.method, route.path)
 
         def admit(call: Call, names: tuple[str, ...]) -> None:
             if is_gated:
@@ -99,6 +130,7 @@ class App:
 
         def handle(call: Call, names: tuple[str, ...]) -> Answer:
             call.began_s = perf_counter()
+            call.meter = meter
             # Most are admitted without a call: their head was, and nothing else stands against it.
             key = call.key = call.head.caller
             if not driver.is_ready or (
@@ -115,15 +147,19 @@ class App:
                 answer = handler(call, names[0]) if takes_one else handler(call, *names)
             except Poisoned as error:
                 raise services.failed(error) from None
-            if key is not None and answer is PENDING and call.successor is None:
+            if answer is not PENDING:
+                call.count(answer.status)
+            elif call.successor is not None:
+                call.count(101 if call.is_upgrade else 200)
+            elif key is not None:
                 call.hold()
             return answer
 
-        self._judges[handle] = judge
+        self._judges[handle], self._meters[handle] = judge, meter
         return handle
 
-    def _authorized(self, route: Route, request: Request) -> Key:
+    def _authorized(self, route: Route, call: Call) -> Key:
         """The caller's key. Raises Unauthorized or Forbidden."""
-        key = self._keys.of(request, takes_query_token=route.takes_query_token)
+        key = call.key = self._keys.of(call, takes_query_token=route.takes_query_token)
         key.require_scopes(route.scopes)
         return key

@@ -74,7 +74,10 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The end: how long readiness is denied before the door closes, and how long answers may take.
     drain_notice_ms: int = 0
     drain_ms: int = 10_000
+    # What is said of it: every request, and requests that took at least so long; 0 means none.
     log_level: str = "info"
+    access_log: bool = False
+    slow_request_ms: int = 0
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

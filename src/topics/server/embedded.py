@@ -137,9 +137,7 @@ class Embedded:
         app = self.app = App(config)
         bytes_max = config.settings.max_body_bytes
         limits = HttpLimits(body_bytes_max=bytes_max, message_bytes_max=bytes_max)
-        server = self.server = HttpServer(
-            app.__call__, judge=app.judge, limits=limits, request_type=Call
-        )
+        server = self.server = app.http_server(limits)
         steps: Generator[float, None, Engine] = Engine.opening(
             self._directory, settings=config.settings, fs=self._fs
         )
@@ -264,6 +262,7 @@ class Visit:
                 request.successor.abandon()
                 request.successor = None
             answer = response_to(error)
+            self._embedded.app.refused(cast(Call, request), error, answer.status)
         if answer is not PENDING:
             self.deliver(request, answer)
         elif request.successor is not None:

@@ -19,7 +19,6 @@ from typing import Any
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
 from topics.server import descriptors
-from topics.server.api.call import Call
 from topics.server.app import App
 from topics.server.config import Config, ServerOptions
 from topics.server.http.connections import HttpServer
@@ -59,7 +58,7 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
         inflight_body_bytes_max=options.max_inflight_body_bytes,
         unsent_bytes_max=options.max_unsent_bytes,
     )  # fmt: skip
-    server = HttpServer(app.__call__, judge=app.judge, limits=limits, request_type=Call)
+    server = app.http_server(limits)
     try:
         port = await _listen(server, options)
         app.services.start(server, steps)

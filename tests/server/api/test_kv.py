@@ -681,7 +681,7 @@ def test_keys_and_markers_are_in_the_metrics(tmp_path: Path) -> None:
         metrics = client.metrics()
         assert metrics["topics_kv_size"] == {"b": 2}
         assert metrics["topics_kv_pending_tombstones"] == {"b": 1}
-        assert metrics["topics_kv_oldest_tombstone_age_ms"]["b"] >= 0
+        assert metrics["topics_kv_oldest_tombstone_seconds"]["b"] >= 0
         assert metrics["topics_kv_tombstones_over"] == {"b": 0}
         kv.delete("b")
         assert client.metrics()["topics_kv_tombstones_over"] == {"b": 1}

@@ -24,6 +24,7 @@ from topics.engine.state.routers import Routers
 from topics.engine.state.segments import ColdMiss, Segments
 from topics.engine.state.stages import Stages
 from topics.engine.state.tags import TagIndex
+from topics.engine.state.tally import Tally
 from topics.engine.state.topic import Topic
 from topics.engine.state.unsealed import Unsealed
 from topics.errors import Poisoned, StorageError, TopicNotFound
@@ -73,6 +74,7 @@ class Core:
         # Bytes that are assigned and not published yet.
         self.pending_bytes = 0
         self.unsealed = Unsealed()
+        self.tally = Tally()
         self.idempotency_keys = 0
         self.keys_swept_s = 0.0
         # Disk topics with an open ceiling, in the order in which they are looked at. Not a dict:
@@ -303,27 +305,40 @@ class Core:
             # what this one would take meanwhile came back.
             return
         now_ms, load, floor = self.clock.wall_ms(), self.segments.spans, topic.floor
-        moved = [EXPIRED] if retention.expire(topic, now_ms, load) else []
+        moved = [EXPIRED] if self.expire_at(topic, now_ms) else []
         # What holds kept from the caps and have become too old for.
+        live = topic.live_count
         if topic.holds and retention.evict(topic, load, now_ms=now_ms):
+            self.tally.evicted += live - topic.live_count
             moved.append(EVICTED)
         self.recount(topic)
         if topic.durability != "ephemeral" and self.committer.poison is None:
             for state in moved:
                 self._log_floor(topic, state, floor)
 
+    def expire_at(self, topic: Topic, now_ms: int) -> bool:
+        """Raises a topic's TTL floor as of a time; True when it moved."""
+        live = topic.live_count
+        moved = retention.expire(topic, now_ms, self.segments.spans)
+        self.tally.expired += live - topic.live_count
+        return moved
+
     def evict(self, topic: Topic) -> None:
         """Lets the caps evict. Replay comes to the same, unless bytes had to be estimated."""
-        floor = topic.floor
+        floor, live = topic.floor, topic.live_count
         moved = retention.evict(topic, self.segments.spans)
         self.recount(topic)
         if moved:
+            self.tally.evicted += live - topic.live_count
             self._log_estimate(topic, floor)
 
     def refit(self, topic: Topic, now_ms: int) -> None:
         """Makes a topic fit the config that it was just given, as replay will."""
         floor, before = topic.floor, dict(topic.lost).get(EVICTED)
+        self.expire_at(topic, now_ms)
+        live = topic.live_count
         retention.reconfigure(topic, now_ms, self.segments.spans)
+        self.tally.evicted += live - topic.live_count
         self.recount(topic)
         if dict(topic.lost).get(EVICTED) != before:
             self._log_estimate(topic, floor)

@@ -200,7 +200,7 @@ def _stage(
 
     def apply() -> Any:
         if _fold(topic, frame) and not topic.dropped:
-            retention.expire(topic, now_ms, core.segments.spans)
+            core.expire_at(topic, now_ms)
             core.evict(topic)
         return answer()
 

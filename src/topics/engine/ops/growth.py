@@ -159,6 +159,7 @@ def publish(core: Core, topic: Topic, first: int, columns: Columns) -> None:
 
 def published(core: Core, topic: Topic, count: int, size: int) -> None:
     core.unsealed.add(count, size)
+    core.tally.appended += count
     config = topic.config
     if config.cap_records or config.cap_bytes:
         core.evict(topic)

@@ -86,6 +86,7 @@ def claim(
         again, _ = _freed(core, topic, queue, wanted)
     picked = Picked(core, topic, again, wanted)
     granted = _grant(core, queue, asked, picked, now_ms)
+    core.tally.read += len(picked.seqs)
     if not picked.seqs or not lease_frames.are_logged(topic):
         ticket.resolve(_told(topic, queue, granted))
         return

@@ -161,6 +161,7 @@ class Letter(Growth):
         core, source, dest = self.core, self._source, self.topic
         self.arrive()
         publish(core, dest, self.first, self.columns)
+        core.tally.dead_lettered += len(self.seqs)
         origins.delete_moved(core, source, self.seqs)
         origins.log_moved(core, source, self.seqs)
 

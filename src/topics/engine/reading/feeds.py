@@ -190,6 +190,7 @@ class Feed:
             return 0
         cursor.told = step.seq
         subscription.has_told = True
+        self.feeds.core.tally.read += step.count
         return sink.deliver(cursor, frames)
 
     def _caught_up(self, seq: int, bound: int) -> watch.StreamFrame:

@@ -184,6 +184,8 @@ def read(core: Core, topic: Topic, asked: Asked) -> Generator[None, None, RangeP
         if topic.dropped:
             raise TopicNotFound(f'topic "{topic.name}" was deleted', topic=topic.name)
     page.count, page.content_bytes = work.count, work.content_bytes
+    if asked.keeps_records:
+        core.tally.read += page.count
     page.next_from_seq = work.cursor
     page.complete = work.cursor == wanted
     return page

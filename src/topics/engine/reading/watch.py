@@ -187,10 +187,10 @@ class Subscription:
 class Step:
     """What one read tells: frames, the place after them, and whether that is the end for now.
 
-    `too_old` are the same frames for a reader who has just connected.
+    `too_old` are the same frames for a reader who has just connected; `count` records are in them.
     """
 
-    __slots__ = ("frames", "is_drained", "seq", "too_old")
+    __slots__ = ("count", "frames", "is_drained", "seq", "too_old")
 
     def __init__(
         self,
@@ -198,11 +198,13 @@ class Step:
         too_old: tuple[StreamFrame, ...],
         seq: int,
         is_drained: bool,
+        count: int,
     ) -> None:
         self.frames = frames
         self.too_old = too_old
         self.seq = seq
         self.is_drained = is_drained
+        self.count = count
 
 
 def advance(
@@ -238,7 +240,8 @@ def advance(
         if gap.reason in EVICTED:
             renamed = msgspec.structs.replace(gap, reason=TOO_OLD)
             too_old = [_tombstone(topic, renamed, decision.cursor), *frames[1:]]
-    return Step(tuple(frames), tuple(too_old), found.cursor, found.cursor >= bound)
+    is_drained = found.cursor >= bound
+    return Step(tuple(frames), tuple(too_old), found.cursor, is_drained, found.count)
 
 
 def _records(topic: Topic, from_seq: int, found: Slices, head: int) -> StreamFrame:

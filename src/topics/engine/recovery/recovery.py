@@ -298,6 +298,7 @@ class Recovery:
         self.core.forget_keys(topic)
         self.core.stages.forget(topic.id)
         if topic.live_count:
+            self.core.tally.lost[RESTART] += topic.live_count
             topic.raise_floor(topic.head + 1, RESTART, self.core.segments.spans)
             self.core.committer.stage(
                 Op(topic, frames.FLOOR, nothing, gated=False, floor=topic.floor, flags=RESTART)
@@ -307,6 +308,7 @@ class Recovery:
 
     def _hole(self, topic: Topic, last: int, state: int) -> None:
         first = topic.head + 1
+        self.core.tally.lost[state] += last - topic.head
         topic.add_hole(first, last, state)
         self.core.committer.stage(
             Op(topic, frames.HOLE, nothing, gated=False, first=first, floor=last, flags=state)

@@ -353,4 +353,5 @@ class Replay(Records):
                 f"{mapped.frame.source_id}) is missing"
             )
         self.bereft.setdefault((id(mapped.groups), mapped.at), []).append((low, high))
+        self.core.tally.lost[CRASH] += high - low + 1
         dest.add_hole(dest.head + 1, dest.head + high - low + 1, CRASH)

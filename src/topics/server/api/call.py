@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from urllib.parse import quote
 
@@ -10,6 +10,7 @@ import msgspec
 
 from topics.engine.serving import LogTimes
 from topics.server.api.auth import Key
+from topics.server.api.meters import GONE, Meter
 from topics.server.api.shapes import Performance
 from topics.server.http.errors import response_to
 from topics.server.http.message import Request, Response
@@ -30,6 +31,8 @@ class Call(Request):
 
     key: Key | None = None
     began_s: float = 0.0
+    # What counts the answer; None once it was counted, or while nobody has taken the call.
+    meter: Meter | None = None
     # How long the scheduler kept it waiting.
     parked_ms: float = 0.0
     holds_slot: bool = False
@@ -51,6 +54,8 @@ class Call(Request):
     def abandon(self) -> None:
         if self.holds_slot:
             self._release()
+        if self.output is None:
+            self.count(GONE)
         super().abandon()
 
     def when_abandoned(self, callback: Callable[[], None]) -> None:
@@ -63,13 +68,20 @@ class Call(Request):
         """Nothing is left to abandon: lets go of the callback, which holds the call."""
         self.on_abandoned = None
 
+    def count(self, status: int) -> None:
+        """Counts the answer, the first time."""
+        meter, self.meter = self.meter, None
+        if meter is not None:
+            meter.note(status, (perf_counter() - self.began_s) * 1000)
+
     def respond(self, response: Response) -> None:
         if self.holds_slot:
             self._release()
+        self.count(response.status)
         self.connection.deliver(self, response)
 
     def respond_json(self, body: bytes) -> None:
-        """`respond` with 200 and JSON, as most are."""
+        """`respond` with 200 and JSON, as most are; `count_together` counts them."""
         if self.holds_slot and self.key is not None:
             self.holds_slot = False
             self.key.inflight -= 1
@@ -112,3 +124,10 @@ class Call(Request):
         assert self.key is not None
         self.holds_slot = False
         self.key.inflight -= 1
+
+
+def count_together(calls: Sequence[Call], now_s: float) -> None:
+    """Counts calls of one route that are answered at once with `respond_json`, before they are."""
+    meter = calls[0].meter
+    if meter is not None:
+        meter.note_all([call.began_s for call in calls], now_s)

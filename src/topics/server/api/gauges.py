@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +20,11 @@ class Family:
     label: str = ""
     samples: list[tuple[str, float]] = field(default_factory=list)
 
-    def text(self) -> Iterable[str]:
-        yield f"# HELP {self.name} {self.about}"
-        yield f"# TYPE {self.name} {self.kind}"
+    def text(self) -> Iterator[str]:
+        yield from _head(self.name, self.kind, self.about)
+        names = (self.label,) if self.label else ()
         for value, number in self.samples:
-            labels = f'{{{self.label}="{_escaped(value)}"}}' if self.label else ""
-            yield f"{self.name}{labels} {_number(number)}"
+            yield f"{self.name}{_labels(names, (value,))} {_number(number)}"
 
     def json(self) -> Any:
         if self.label:
@@ -34,63 +33,71 @@ class Family:
 
 
 @dataclass(slots=True)
-class Pairs:
-    """One metric with two labels: samples of (first value, second value, number)."""
+class Table:
+    """One metric with several labels: samples of their values and a number. Nested in JSON."""
 
     name: str
     kind: str
     about: str
-    labels: tuple[str, str]
-    samples: Sequence[tuple[str, str, float]]
+    labels: tuple[str, ...]
+    samples: Sequence[tuple[tuple[str, ...], float]]
 
-    def text(self) -> Iterable[str]:
-        yield f"# HELP {self.name} {self.about}"
-        yield f"# TYPE {self.name} {self.kind}"
-        first, second = self.labels
-        for one, other, number in self.samples:
-            labels = f'{first}="{_escaped(one)}",{second}="{_escaped(other)}"'
-            yield f"{self.name}{{{labels}}} {_number(number)}"
+    def text(self) -> Iterator[str]:
+        yield from _head(self.name, self.kind, self.about)
+        for values, number in self.samples:
+            yield f"{self.name}{_labels(self.labels, values)} {_number(number)}"
 
     def json(self) -> Any:
-        nested: dict[str, dict[str, float]] = {}
-        for one, other, number in self.samples:
-            nested.setdefault(one, {})[other] = number
-        return nested
+        return _nested(self.samples)
+
+
+@dataclass(slots=True)
+class Spread:
+    """A distribution; `counts` has one more entry than there are edges, for what is above all."""
+
+    counts: Sequence[int]
+    total: float
+    values: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Histogram:
-    """A distribution; `counts` has one more entry than `edges`, for what is above them all."""
+    """Distributions over the same edges, one for each combination of the labels' values."""
 
     name: str
     about: str
     edges: Sequence[float]
-    counts: Sequence[int]
-    total: float
+    spreads: Sequence[Spread]
+    labels: tuple[str, ...] = ()
 
-    def text(self) -> Iterable[str]:
-        yield f"# HELP {self.name} {self.about}"
-        yield f"# TYPE {self.name} histogram"
-        for edge, count in self._cumulative():
-            yield f'{self.name}_bucket{{le="{edge}"}} {count}'
-        yield f"{self.name}_sum {_number(self.total)}"
-        yield f"{self.name}_count {sum(self.counts)}"
+    def text(self) -> Iterator[str]:
+        yield from _head(self.name, "histogram", self.about)
+        for spread in self.spreads:
+            for edge, count in self._cumulative(spread):
+                labels = _labels((*self.labels, "le"), (*spread.values, edge))
+                yield f"{self.name}_bucket{labels} {count}"
+            labels = _labels(self.labels, spread.values)
+            yield f"{self.name}_sum{labels} {_number(spread.total)}"
+            yield f"{self.name}_count{labels} {sum(spread.counts)}"
 
     def json(self) -> Any:
+        return _nested([(spread.values, self._whole(spread)) for spread in self.spreads])
+
+    def _whole(self, spread: Spread) -> dict[str, Any]:
         return {
-            "buckets": dict(self._cumulative()),
-            "sum": self.total,
-            "count": sum(self.counts),
+            "buckets": dict(self._cumulative(spread)),
+            "sum": spread.total,
+            "count": sum(spread.counts),
         }
 
-    def _cumulative(self) -> Iterable[tuple[str, int]]:
+    def _cumulative(self, spread: Spread) -> Iterator[tuple[str, int]]:
         below = 0
-        for edge, count in zip((*self.edges, math.inf), self.counts, strict=True):
+        for edge, count in zip((*self.edges, math.inf), spread.counts, strict=True):
             below += count
             yield _number(edge), below
 
 
-Metric = Family | Pairs | Histogram
+Metric = Family | Table | Histogram
 
 
 def one(name: str, kind: str, about: str, value: float) -> Family:
@@ -106,6 +113,31 @@ def as_text(metrics: Iterable[Metric]) -> bytes:
 
 def as_json(metrics: Iterable[Metric]) -> dict[str, Any]:
     return {metric.name: metric.json() for metric in metrics}
+
+
+def _nested(samples: Iterable[tuple[tuple[str, ...], Any]]) -> Any:
+    """Values of labels as keys, the first label outermost."""
+    found: Any = {}
+    for values, what in samples:
+        if not values:
+            return what
+        place = found
+        for value in values[:-1]:
+            place = place.setdefault(value, {})
+        place[values[-1]] = what
+    return found
+
+
+def _head(name: str, kind: str, about: str) -> Iterator[str]:
+    yield f"# HELP {name} {about}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    pairs = (f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return "{" + ",".join(pairs) + "}"
 
 
 def _number(value: float) -> str:

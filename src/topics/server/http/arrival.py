@@ -175,7 +175,7 @@ class Arrival(Repeated):
             if self._is_wanted:
                 is_gzip(headers.get(b"content-encoding", b""))
         except Exception as error:
-            self._extra = request.extra
+            self._extra, self._judged = request.extra, request
             return refusal_of(error)
         self._is_judged = has_body
         self._judged = request if has_body else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from topics.server.http.ending import Ending
+from topics.server.http.errors import response_to
 from topics.server.http.hub import Hub
-from topics.server.http.message import COPY_BYTES_MAX, Request
+from topics.server.http.message import COPY_BYTES_MAX, Request, Response
 from topics.types import Payload
 
 
@@ -38,6 +39,12 @@ class Channel(Ending):
     def is_gone(self) -> bool:
         """Whether nobody is there any more to answer to."""
         return self._transport is None
+
+    def _refused(self, request: Request, error: BaseException) -> Response:
+        """The answer to a request that came to nothing, which the application is told of."""
+        response = response_to(error)
+        self.server.refused(request, error, response.status)
+        return response
 
     # -- writing -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from topics.server.http.errors import error_response
 from topics.server.http.gathered_body import Decoding
 from topics.server.http.h2c import H2Protocol
 from topics.server.http.http1 import HttpProtocol
-from topics.server.http.hub import AnswerHolder, BodyHolder, Connection
+from topics.server.http.hub import AnswerHolder, BodyHolder, Connection, Refused
 from topics.server.http.known_heads import KnownHeads
 from topics.server.http.ledger import Ledger
 from topics.server.http.limits import HttpLimits
@@ -38,6 +38,7 @@ class HttpServer:
 
     The handler is called once for each complete request, on the loop, and returns at once. Before
     more of a body is read than came with its head, `judge` is asked whether there is any use in it.
+    `refused` is told of requests that were answered with an error instead of by the handler.
     `turn_end` is that of the loop's current turn; `now` is the loop's time, a scan old at most.
     """
 
@@ -46,12 +47,14 @@ class HttpServer:
         handler: Handler,
         *,
         judge: Judge | None = None,
+        refused: Refused | None = None,
         limits: HttpLimits | None = None,
         request_type: type[Request] = Request,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.handler = handler
         self.judge = judge or _any_body
+        self.refused = refused or _untold
         self.request_type = request_type
         self.limits = limits or HttpLimits()
         self.turn_end = TurnEnd(self.loop)
@@ -211,6 +214,10 @@ class Refusal(asyncio.Protocol):
 
 def _any_body(_request: Request, _has_body: bool) -> bool:
     return True
+
+
+def _untold(_request: Request, _error: BaseException, _status: int) -> None:
+    return
 
 
 def _keep_alive(door: socket.socket) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from topics.errors import Closed
 from topics.server.http.channel import Channel
-from topics.server.http.errors import LOG, error_response, internal_response, response_to
+from topics.server.http.errors import LOG, internal_response
 from topics.server.http.gathered_body import LOOP_BYTES_MAX, Decoding, Gunzip, is_gzip
 from topics.server.http.hub import Hub
 from topics.server.http.message import (
@@ -132,7 +132,7 @@ class Exchange(Channel):
             if self._backlog is None:
                 request.is_keep_alive = request.is_plain = False
                 self._is_last = self._is_due = True
-            return error_response(Closed("the server is shutting down; try again"))
+            return self._refused(request, Closed("the server is shutting down; try again"))
         try:
             found = request.head.found
             if found is None:
@@ -152,7 +152,7 @@ class Exchange(Channel):
             if request.successor is not None:
                 request.successor.abandon()
                 request.successor = None
-            return response_to(error)
+            return self._refused(request, error)
 
     def _decode(self, request: Request) -> bool:
         """Decodes the body; False when it was answered, or will be started, elsewhere.
@@ -168,7 +168,7 @@ class Exchange(Channel):
             gunzip = Gunzip(request.body, self._limits.body_bytes_max)
             body = gunzip.run(LOOP_BYTES_MAX)
         except Exception as error:
-            self._answer(request, response_to(error))
+            self._answer(request, self._refused(request, error))
             return False
         if body is not None:
             request.body = body
@@ -184,7 +184,7 @@ class Exchange(Channel):
         if self._transport is None:
             return
         if error is not None:
-            self.deliver(request, response_to(error))
+            self.deliver(request, self._refused(request, error))
             return
         request.body = work.result() or b""
         self.handle_now(request)

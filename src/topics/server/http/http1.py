@@ -24,13 +24,7 @@ from httptools import (
 from topics.errors import TopicsError
 from topics.server.http import general_head
 from topics.server.http.arrival import PREFACE, Arrival
-from topics.server.http.errors import (
-    BadRequest,
-    body_too_large,
-    error_response,
-    refusal_of,
-    target_too_long,
-)
+from topics.server.http.errors import BadRequest, body_too_large, refusal_of, target_too_long
 from topics.server.http.gathered_body import Parts
 from topics.server.http.hub import Connection
 from topics.server.http.known_heads import BODY, HEAD, IDLE, HeadsHub
@@ -380,11 +374,13 @@ class HttpProtocol(Arrival):
         if self._is_last:
             return
         self._is_last = True
-        request = self._request(self, Head("GET", b"/", {}), b"")
+        # Answered in the place of whatever it was: what is known of that may be anything.
+        request = self._request(self, Head("GET", b"*", {}), b"")
         request.is_plain = request.is_keep_alive = False
         request.extra = self._extra
+        response = self._refused(self._judged or request, error)
         if self._backlog is None:
-            self._answer(request, error_response(error))
+            self._answer(request, response)
         else:
-            request.output = self._render(request, error_response(error))
+            request.output = self._render(request, response)
             self._backlog.append(request)

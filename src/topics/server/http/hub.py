@@ -7,11 +7,15 @@ protocols from knowing each other. `exchange` and `known_heads` ask for more of 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 from topics.server.http.ledger import Ledger
 from topics.server.http.limits import HttpLimits
 from topics.server.http.turns import TurnEnd
+
+# Told of a request that was answered with an error, the error, and the status of the answer.
+Refused: TypeAlias = Callable[[Any, BaseException, int], None]
 
 
 class Connection(Protocol):
@@ -54,6 +58,7 @@ class Hub(Protocol):
     is_draining: bool
     bodies: Ledger[BodyHolder]
     unsent: Ledger[AnswerHolder]
+    refused: Refused
 
     def join(self, connection: Connection) -> None:
         """Counts a connection in until it leaves."""

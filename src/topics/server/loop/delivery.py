@@ -19,7 +19,9 @@ from topics.server.api.auth import Key
 from topics.server.config import ServerOptions
 from topics.server.http.errors import LOG
 from topics.server.http.turns import TurnEnd
+from topics.server.loop.access_log import AccessLog
 from topics.server.loop.driver import Driver
+from topics.server.loop.visitors import Visitor
 
 TICK_S = TICK_MS / 1000
 # Turns of the scheduler that follow each other may keep the sockets waiting for so long.
@@ -30,7 +32,7 @@ BUCKET_S = 0.25
 LOOKED_AFTER = 10
 
 
-class Outlet(Protocol):
+class Outlet(Visitor, Protocol):
     """A long-lived connection that frames go out on."""
 
     # When something last went out, on the coarse clock of Delivery.
@@ -61,7 +63,9 @@ class Outlet(Protocol):
 class Delivery:
     """What streams and sockets share. `feeds` is there once the engine is."""
 
-    def __init__(self, driver: Driver, clock: Clock, options: ServerOptions) -> None:
+    def __init__(
+        self, driver: Driver, clock: Clock, options: ServerOptions, access_log: AccessLog
+    ) -> None:
         self.scheduler = Scheduler(clock, self._wake)
         self.pressure = self.scheduler.pressure
         self.feeds: Feeds
@@ -72,6 +76,7 @@ class Delivery:
         self._loop = driver.loop
         self._clock = clock
         self._options = options
+        self._access_log = access_log
         self._turn_end: TurnEnd
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
@@ -82,8 +87,9 @@ class Delivery:
         # Streams by when their next heartbeat may be due; most were sent something by then.
         self._beats: dict[int, list[Outlet]] = {}
         self._bucket = int(self.now_s / BUCKET_S)
-        # Outlets that have something to send and take nothing, since when.
+        # Outlets that have something to send and take nothing, since when; and how many were cut.
         self.slow: dict[Outlet, float] = {}
+        self.cuts = 0
 
     # -- life --------------------------------------------------------------------------------
 
@@ -229,4 +235,6 @@ class Delivery:
                 self.resumed(outlet)
             elif self.now_s - since_s > timeout_s:
                 self.slow.pop(outlet, None)
+                self.cuts += 1
+                self._access_log.cut(outlet)
                 outlet.cut_off()

@@ -22,11 +22,13 @@ from topics.engine.serving import LogTimes
 from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsError
 from topics.server.api.call import Call
+from topics.server.api.meters import Meter
 from topics.server.config import Config
 from topics.server.http.connections import HttpServer
 from topics.server.http.errors import response_to
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.http.turns import TurnEnd
+from topics.server.loop.access_log import AccessLog, LoggedMeter
 from topics.server.loop.buckets import BucketDesk
 from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
@@ -56,7 +58,8 @@ class Services:
         self.loop = asyncio.get_running_loop()
         self.driver = Driver(self.loop)
         self.waiters = Waiters()
-        self.delivery = Delivery(self.driver, self.clock, config.options)
+        self.access_log = AccessLog(config.options)
+        self.delivery = Delivery(self.driver, self.clock, config.options, self.access_log)
         self.parking = Parking(self.driver, self.delivery, self.go_on)
         self.writes = Writes(self.driver, self.delivery)
         self._rendering = ThreadPoolExecutor(RENDERED_TOGETHER, "topics-render")
@@ -75,6 +78,8 @@ class Services:
         self.server: HttpServer | None = None
         self.turn_end: TurnEnd
         self.is_draining = False
+        # What was answered, by route.
+        self.meters: list[Meter] = []
         # Calls that came before there was an engine, and wait for it.
         self._early: list[Call] = []
         self.started_s = self.clock.monotonic_s()
@@ -87,6 +92,13 @@ class Services:
     @property
     def uptime_ms(self) -> int:
         return int((self.clock.monotonic_s() - self.started_s) * 1000)
+
+    def metered(self, method: str, path: str) -> Meter:
+        """A meter for a route, which the metrics show from now on."""
+        log = self.access_log
+        meter = LoggedMeter(method, path, log) if log.is_on else Meter(method, path)
+        self.meters.append(meter)
+        return meter
 
     # -- life --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from time import perf_counter
 from topics.engine.queues.handle import QueueHandle
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
 from topics.errors import TopicNotFound
-from topics.server.api.call import Call
+from topics.server.api.call import Call, count_together
 from topics.server.loop.visitors import Kind, Sight
 from topics.server.queues.desk import Desk
 from topics.server.queues.desks import Desks
@@ -19,11 +19,9 @@ _HEAD = b'{"topic":"%b","claimed":['
 _TAIL = b'],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f,"throttle_wait_ms":%.3f}}'
 
 
-def render(call: Call, name: str, claimed: Claimed) -> bytes:
+def render(name: str, claimed: Claimed, took_ms: float, parked_ms: float) -> bytes:
     """The answer of a claim."""
-    tail = _TAIL % (
-        len(claimed.seqs), claimed.ready, (perf_counter() - call.began_s) * 1000, call.parked_ms,
-    )  # fmt: skip
+    tail = _TAIL % (len(claimed.seqs), claimed.ready, took_ms, parked_ms)
     head = _HEAD % name.encode()
     if not claimed.seqs:
         return head + tail
@@ -139,7 +137,11 @@ class Claim:
 
     def _finish(self, claimed: Claimed) -> None:
         self._forget()
-        self._call.respond_json(render(self._call, self.name, claimed))
+        call = self._call
+        now_s = perf_counter()
+        count_together((call,), now_s)
+        took_ms = (now_s - call.began_s) * 1000
+        call.respond_json(render(self.name, claimed, took_ms, call.parked_ms))
 
     def _forget(self) -> None:
         """Nothing more is waited for."""

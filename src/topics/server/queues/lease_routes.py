@@ -15,7 +15,7 @@ from topics.engine.state.queue_values import Extended, Nacked
 from topics.engine.state.topic import Topic
 from topics.loose import Loose
 from topics.server.api.auth import READ, WRITE
-from topics.server.api.call import Call
+from topics.server.api.call import Call, count_together
 from topics.server.api.decoding import check_content_type, decode
 from topics.server.api.route import STORED, Route
 from topics.server.http.errors import BadRequest
@@ -146,6 +146,7 @@ class QueueRoutes:
         lead = b'{"topic":"%b","acked":' % topic.name.encode()
         spent = self._times.of(topic.name) if waited else NOTHING
         now_s = perf_counter()
+        count_together([call for _, call in calls], now_s)
         for named, call in calls:
             if desk is not None:
                 desk.note_settled(named.held)

@@ -13,7 +13,7 @@ from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Request, decode_write
 from topics.errors import InvalidRequest
 from topics.server.api.auth import WRITE
-from topics.server.api.call import Call
+from topics.server.api.call import Call, count_together
 from topics.server.api.decoding import Query, check_content_type
 from topics.server.api.fields import FALSE_TRUE
 from topics.server.api.route import Parameter, Route
@@ -101,6 +101,7 @@ class WriteRoute:
         lead = b'{"topic":"%b","first_seq":' % topic.name.encode()
         spent = self._times.of(topic.name)
         now_s = perf_counter()
+        count_together(owners, now_s)
         for seq, call in enumerate(owners, first):
             told = b"%d" % seq
             waited = b',"throttle_wait_ms":%.3f' % call.parked_ms if call.parked_ms else b""
