@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from tests.support.engines import PATH, Ending, World
-from tests.support.late import hold_syncs
+from tests.support.late import LateSyncer, hold_syncs
 from topics.engine.commit.syncing import Syncer
 from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
@@ -17,6 +17,7 @@ from topics.engine.upkeep.checkpoint import take
 from topics.errors import DiskFull
 from topics.storage.wal import Shard
 from topics.testing import Fault, FaultFs
+from topics.types import Appended
 
 
 class Lazy(Syncer):
@@ -57,6 +58,49 @@ def test_a_config_acknowledged_during_a_checkpoint_survives_a_kill(world: World)
     assert ticket.error is None
     world.restart("kill")
     assert world.engine.state("t").config.cap_records == 2
+
+
+def waiting_writes(world: World, syncer: LateSyncer, count: int) -> list[Ticket[Appended]]:
+    """Writes that are durable and not applied, of which one call applies two."""
+    syncer.applied_max = 2
+    tickets = []
+    for number in range(count):
+        tickets.append(world.engine.submit_append("t", request_of([{"data": number}])))
+        world.engine.flush()
+    syncer.release()
+    assert not any(ticket.done for ticket in tickets)
+    return tickets
+
+
+def test_what_a_slow_sync_has_gathered_is_applied_in_order_a_few_at_a_time(world: World) -> None:
+    """Nobody else waits for all of it, and who waits for all of it gets it."""
+    syncer = hold_syncs(world.engine)
+    tickets = waiting_writes(world, syncer, 7)
+    ended = []
+    while not all(ticket.done for ticket in tickets):
+        world.engine.poll()
+        ended.append(sum(ticket.done for ticket in tickets))
+        assert all(ticket.done for ticket in tickets[: ended[-1]])
+        assert world.engine.state("t").head_seq == 3 + ended[-1]
+    assert ended == [2, 4, 6, 7]
+    tickets = waiting_writes(world, syncer, 7)
+    world.engine.sync()
+    assert [ticket.result.first_seq for ticket in tickets] == list(range(11, 18))
+
+
+def test_a_checkpoint_captures_nothing_before_all_in_front_of_it_is_applied(world: World) -> None:
+    """A start reads the log from there on: what was not applied would be in nothing it reads."""
+    syncer = hold_syncs(world.engine)
+    tickets = waiting_writes(world, syncer, 7)
+    for _ in take(world.engine.core):
+        syncer.release()
+    world.engine.sync()
+    assert all(ticket.error is None for ticket in tickets)
+    world.restart("kill")
+    assert world.engine.state("t").head_seq == 10
+    page = world.engine.diff("t", from_seq=3)
+    assert page.tombstone is None
+    assert [bytes(record.data) for record in page.records] == [b"%d" % n for n in range(7)]
 
 
 def test_a_write_on_its_way_does_not_count_once_its_topic_is_dropped(world: World) -> None:

@@ -247,7 +247,7 @@ class Lifecycle:
         self._guard(self.core.committer.flush)
 
     def poll(self) -> None:
-        """Ends the tickets of what has become durable."""
+        """Ends the tickets of what has become durable; what is much takes several calls."""
         self._guard(self._poll)
 
     def _poll(self) -> None:

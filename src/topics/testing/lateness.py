@@ -40,6 +40,9 @@ GOOD_CALLS_MAX = 3
 
 
 class Lateness(Syncer, Jobs):
+    # Few, so that what was durable before a call is often not applied after it.
+    applied_max = 3
+
     def __init__(self, faults: FaultFs | None = None) -> None:
         self._faults = faults
         self._notify: Callable[[], None] = _unheard
@@ -132,6 +135,9 @@ class Lateness(Syncer, Jobs):
 
     def interval(self, shard: Shard) -> None:
         self._asked[shard.index] = shard
+
+    def poll_again(self) -> None:
+        self._notify()
 
     def wait(self, shard: Shard, upto: Mark) -> None:
         while shard.synced < upto and not shard.footings.is_given_up(shard):

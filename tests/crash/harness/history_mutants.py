@@ -158,4 +158,10 @@ HISTORY_MUTANTS = (
              "        if self.poison is not None:\n            return\n"),
         ),
     ),
+    Mutant(
+        "captured while what is durable is not all applied", "engine/commit/core.py",
+        "        while self.committer.poll():\n            yield\n",
+        "        self.committer.poll()\n        yield\n",
+        is_quick=False, area="whole", first="stalled",
+    ),
 )  # fmt: skip

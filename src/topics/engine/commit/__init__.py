@@ -2,6 +2,7 @@
 
     frame      what every operation is: its bytes, its effect, its answer, how it is undone
     committer  stages frames, writes them in groups, applies them, ends their tickets
+    lanes      the shards of the log, with what is staged and what waits for each
     preparing  operations that are too much for a turn before there is a frame of them
     log        the shards of this generation, who syncs them, and MARKS
     syncing    syncs inline, or in one thread for each shard

@@ -20,27 +20,18 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from topics.engine.commit.frame import UNFINISHED, Frame, Op
+from topics.engine.commit.lanes import Lane, Lanes
 from topics.engine.commit.log import Log
 from topics.engine.commit.ticket import T, Ticket, unknown, unwritten
 from topics.engine.state.topic import Topic
 from topics.errors import DiskFull, Poisoned, TopicsError
 from topics.storage import frames
-from topics.storage.frames import Mark, shard_of
-from topics.storage.wal import Shard
+
+# So many records of an operation are to a poll as much as one more operation.
+RECORDS_AS_ONE = 32
 
 
-class Lane:
-    """One shard with what is staged for it and what waits for its sync."""
-
-    __slots__ = ("shard", "staged", "waiting")
-
-    def __init__(self, shard: Shard) -> None:
-        self.shard = shard
-        self.staged: list[Frame] = []
-        self.waiting: deque[tuple[Mark, Frame]] = deque()
-
-
-class Committer:
+class Committer(Lanes):
     """The only writer of the log, and the only caller of what brings an operation into memory.
 
     It owns every operation from `stage` to the end of its ticket. Others ask it about topics,
@@ -48,8 +39,7 @@ class Committer:
     """
 
     def __init__(self, log: Log) -> None:
-        self._log = log
-        self._lanes = [Lane(shard) for shard in log.shards]
+        super().__init__(log)
         self.poison: Poisoned | None = None
         # Nobody waits for what a start decides: until it is ready, a group without room raises.
         self.is_starting = True
@@ -61,11 +51,6 @@ class Committer:
         self._untold: list[Exception] = []
         # How long the log took for what is being applied now: its write, and its sync if it waited.
         self.write_s = self.sync_s = 0.0
-
-    def _lane_of(self, topic: Topic) -> Lane:
-        lanes = self._lanes
-        # Mostly there is one, and this is asked with every frame.
-        return lanes[0] if len(lanes) == 1 else lanes[shard_of(topic.id, len(lanes))]
 
     # -- staging -----------------------------------------------------------------------------
 
@@ -216,12 +201,17 @@ class Committer:
             op.topic.gated += 1
         self._held.setdefault(op.topic, deque()).append(op)
 
-    def poll(self) -> None:
-        """Applies what has become durable; raises Poisoned after a failed sync."""
-        self._poll()
-        self._raise_untold()
+    def poll(self) -> bool:
+        """Applies what has become durable, as much as one call may; True when there is more.
 
-    def _poll(self) -> None:
+        Raises Poisoned after a failed sync.
+        """
+        has_more = self._poll()
+        self._raise_untold()
+        return has_more
+
+    def _poll(self) -> bool:
+        left = self._log.syncer.applied_max
         for lane in self._lanes:
             shard, waiting = lane.shard, lane.waiting
             if shard.poison is not None and self.poison is None:
@@ -230,13 +220,18 @@ class Committer:
                 raise error
             self.write_s, self.sync_s = shard.write_s, shard.sync_s
             while waiting and not shard.synced < waiting[0][0]:
+                if left <= 0:
+                    self._log.syncer.poll_again()
+                    return True
                 _, op = waiting.popleft()
+                left -= 1 + op.count // RECORDS_AS_ONE
                 if op.aside:
                     self._apply(op)
                 elif self._held and op.topic in self._held:
                     self._hold(op)
                 else:
                     self._apply_gated(op)
+        return False
 
     def _apply_gated(self, op: Frame) -> None:
         """Applies the first of its topic."""
@@ -316,44 +311,12 @@ class Committer:
 
     # -- what is durable, and what is not ----------------------------------------------------
 
-    @property
-    def frames_on_their_way(self) -> int:
-        """Staged, or waiting for a sync."""
-        return sum(len(lane.staged) + len(lane.waiting) for lane in self._lanes)
-
     def on_their_way(self, topic: Topic) -> Iterator[Frame]:
         """The frames of a topic that are not applied yet, in their order."""
         yield from self._held.get(topic, ())
         lane = self._lane_of(topic)
         yield from (op for _, op in lane.waiting if op.topic is topic)
         yield from (op for op in lane.staged if op.topic is topic)
-
-    def has_staged(self, topic: Topic) -> bool:
-        """Whether something is to be written in front of what this topic stages next."""
-        return bool(self._lane_of(topic).staged)
-
-    def position(self, topic: Topic) -> Mark:
-        """The end of what was written for this topic so far, and for those beside it."""
-        return self._lane_of(topic).shard.position
-
-    def is_durable(self, topic: Topic, upto: Mark | None = None) -> bool:
-        """Whether all that was written up to a position of this topic, or up to now, is durable."""
-        shard = self._lane_of(topic).shard
-        return not shard.is_dirty if upto is None else not shard.synced < upto
-
-    def stand_on(self, topic: Topic, source: Topic) -> None:
-        """What is staged for a topic from here on is durable no earlier than its source is now."""
-        shard = self._lane_of(topic).shard
-        shard.footings.add(shard, self._lane_of(source).shard)
-
-    def is_behind(self, topic: Topic, source: Topic) -> bool:
-        """Whether nothing of a topic can be durable before all that its source has now is."""
-        shard = self._lane_of(topic).shard
-        return shard is self._lane_of(source).shard and shard.footings.is_firm(shard)
-
-    def ask_sync(self, topic: Topic) -> None:
-        """Somebody waits for what was written so far, which nobody else perhaps does."""
-        self._log.syncer.kick(self._lane_of(topic).shard)
 
     def answer(self, topic: Topic, result: Callable[[], T], ticket: Ticket[T]) -> None:
         """Ends a ticket behind what its topic has on its way, for a call that changes nothing."""
@@ -373,7 +336,8 @@ class Committer:
         """Flushes and waits until everything written so far is durable and applied."""
         self.flush()
         self._log.wait()
-        self.poll()
+        while self.poll():
+            pass
         if self.poison is not None:
             raise self.poison
         self.finish_held()
@@ -386,7 +350,8 @@ class Committer:
                 break
             if lane.waiting:
                 self._log.syncer.wait(lane.shard, lane.waiting[-1][0])
-                self.poll()
+                while self.poll():
+                    pass
         if not ticket.done:
             self.finish_held()
         assert ticket.done

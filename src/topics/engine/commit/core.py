@@ -101,7 +101,7 @@ class Core:
         self.notify = notify
 
     def until_durable(self) -> Iterator[None]:
-        """Waits, a step at a time, until all that was written so far is durable."""
+        """Waits, a step at a time, until all that was written so far is durable and applied."""
         for shard, mark in zip(self.log.shards, self.log.positions, strict=True):
             if shard.synced < mark:
                 self.log.syncer.kick(shard)
@@ -109,7 +109,8 @@ class Core:
                 if shard.poison is not None:
                     raise Poisoned(f"sync of the write-ahead log failed: {shard.poison}")
                 yield from self.background.wait()
-        self.committer.poll()
+        while self.committer.poll():
+            yield
 
     def settle_marks(self) -> None:
         """Makes MARKS durable now; a failure is one of the log."""

@@ -10,7 +10,12 @@ from topics.storage.wal import Shard
 
 
 class Syncer:
-    """Syncs when asked, in the calling thread: the deterministic one."""
+    """Syncs when asked, in the calling thread: the deterministic one.
+
+    `applied_max` operations are applied in one go when they have become durable.
+    """
+
+    applied_max = 1 << 62
 
     def kick(self, shard: Shard) -> None:
         """Something waits for this shard."""
@@ -28,6 +33,9 @@ class Syncer:
         if shard.synced < upto:
             for each in shard.footings.below(shard):
                 each.sync()
+
+    def poll_again(self) -> None:
+        """More has become durable than is applied in one go."""
 
     def close(self) -> None:
         pass
@@ -63,8 +71,11 @@ class ThreadSyncer(Syncer):
     """One thread for each shard. It syncs at once when somebody waits, else at an interval.
 
     While a sync runs, further groups gather behind it: that is the group commit, and its window is
-    as long as the disk makes it.
+    as long as the disk makes it. What gathers behind a slow one is applied a millisecond or two at
+    a time.
     """
+
+    applied_max = 512
 
     def __init__(self, shards: list[Shard], interval_s: float, notify: Callable[[], None]) -> None:
         self._notify = notify
@@ -105,6 +116,9 @@ class ThreadSyncer(Syncer):
                 self.kick(shard)
                 self._synced.wait(1.0)
             self._is_awaited = False
+
+    def poll_again(self) -> None:
+        self._notify()
 
     def close(self) -> None:
         self._stopping = True

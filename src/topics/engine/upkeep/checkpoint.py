@@ -36,7 +36,7 @@ from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 from topics.storage.snapshot import Snapshot, SnapshotWriter, TopicRecord
 
 # What a slice may do when a segment comes into use: deleted records, or so many for a block.
-SWITCH_COST_MAX, SWITCH_COST = 2000, 8
+SWITCH_COST_MAX, SWITCH_COST = 500, 8
 
 
 @dataclass(frozen=True, slots=True)
