@@ -22,7 +22,7 @@ from topics.engine.ops.growth import Brought, check_room, publish, published
 from topics.engine.ops.told import Teller, ToldFrame
 from topics.engine.state.batch import check_record_bytes, check_text_bytes, encode_meta
 from topics.engine.state.kinds import is_marker, kind_of
-from topics.engine.state.record import RECORD, meta_part, node_part
+from topics.engine.state.record import RECORD, meta_part, node_part, plain_form
 from topics.engine.state.topic import Topic
 from topics.engine.state.write_request import Request
 from topics.errors import Poisoned, TopicsError
@@ -86,8 +86,10 @@ def append(core: Core, topic: Topic, request: Request, owner: Any, teller: Telle
     ):
         _append(core, topic, (node, data, meta), more, owner, teller, now_ms)
         return
-    wire = RECORD % (seq, frame.ts, node, data, meta)
-    if more is not None:
+    if more is None:
+        wire = frame.form % (seq, data)
+    else:
+        wire = RECORD % (seq, frame.ts, node, data, meta)
         if more.digest:
             repeats.remember(core, topic, more.digest, seq, 1, frame.ts)
         frame.more[len(frame.records)] = more
@@ -175,11 +177,11 @@ def _append_resident(
 class SinglesFrame(ToldFrame):
     """Open for more, as its topic's `joining`, until something else is staged or it is written.
 
-    `seq_max` is the last seq that may join it without another look at the topic. `more` has what
-    records have besides their data, by their place.
+    `seq_max` is the last seq that may join it without another look at the topic, `form` what is
+    made of one that does. `more` has what records have besides their data, by their place.
     """
 
-    __slots__ = ("columns", "keys", "more", "owners", "records", "seq_max")
+    __slots__ = ("columns", "form", "keys", "more", "owners", "records", "seq_max")
 
     def __init__(
         self,
@@ -215,6 +217,7 @@ class SinglesFrame(ToldFrame):
 
     def open_up(self) -> None:
         """Lets records in by the short way, as many as the topic's ceiling has room for."""
+        self.form = plain_form(self.ts)
         topic, self.seq_max = self.topic, self.first + SHARED_MAX - 1
         if topic.durability == "disk":
             ceiling = topic.ceiling

@@ -65,6 +65,11 @@ def meta_part(meta: bytes) -> bytes:
     return META[:-1] + meta if meta else b""
 
 
+def plain_form(ts: int) -> bytes:
+    """RECORD for one time and nothing but data: what is left to fill in are seq and data."""
+    return b'{"$seq":%%d,"$ts":%d,"data":%%b},' % ts
+
+
 def plain_run(data: Sequence[Any], first: int, ts: int) -> bytes:
     """Records of nothing but data, from seq `first` on."""
     # All the heads at once, then one join of the right size: a third of the work of formatting
