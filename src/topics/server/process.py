@@ -27,8 +27,9 @@ from topics.storage import heap
 from topics.storage.fs import Fs
 
 LOG = logging.getLogger("topics.server")
-# A switch between threads this often keeps the loop responsive beside the sync threads.
-SWITCH_INTERVAL_S = 0.0005
+# Whoever needs the interpreter waits at most so long for a thread that goes on and on. A write
+# needs it several times, beside syncs and beside ranges that are rendered.
+SWITCH_INTERVAL_S = 0.0001
 # After a storage failure: time for the answers that say so.
 LAST_WORDS_S = 0.2
 # Why a port can not be opened, and what to try.
