@@ -361,7 +361,7 @@ def test_a_server_that_is_not_there_is_exit_3(topics: Topics) -> None:
     told = topics("topic", "ls", "--url", "http://127.0.0.1:1", code=exits.UNREACHABLE).stderr
     assert told.count("\n") == 1
     assert "topics serve" in told
-    assert "URL of a server" in topics("topic", "ls", "--url", "nonsense", code=1).stderr
+    assert "URL of a server" in topics("topic", "ls", "--url", "nonsense", code=exits.USAGE).stderr
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ HEAD = """# The command line
 This page is made from the commands themselves (`python -m tests.support.cli_reference`).
 
 Commands that speak to a server take `--url` and `--token`, or `TOPICS_URL` (else
-http://127.0.0.1:4000) and `TOPICS_TOKEN`. Tables and colours are for people; with `--json` standard
-output is one JSON value and nothing else (`tail -f --json`: an object a line). What is said besides
-goes to standard error. An error is one line that says what to try. `topics --install-completion`
-completes names in your shell.
+http://127.0.0.1:4000) and `TOPICS_TOKEN`, or a [profile](#profiles). Tables and colours are for
+people; with `--json` standard output is one JSON value and nothing else (`tail -f --json`: an
+object a line). What is said besides goes to standard error. An error is one line that says what to
+try.
 
 | exit code | meaning |
 |---|---|
@@ -33,6 +33,32 @@ completes names in your shell.
 | 130 | interrupted |
 
 Times are written 90s, 10m, 1.5h, 7d; sizes 4096, 64k, 10MiB.
+
+## Profiles
+
+Servers that are used often have names in `~/.config/topics/config.toml` (or under
+`XDG_CONFIG_HOME`):
+
+```toml
+[profiles.default]
+url = "http://127.0.0.1:4000"
+
+[profiles.production]
+url = "https://topics.example.com"
+token = "key"
+ca_file = "~/company-ca.pem"
+```
+
+`topics --profile production topic ls` uses one, and so does `TOPICS_PROFILE=production`; without
+either, `default`. `--url` and `--token` win over everything, a profile that is named with
+`--profile` over `TOPICS_URL` and `TOPICS_TOKEN`, and these over the other profiles. The token of a
+profile is sent to its own url only. `topics config` says what is used and where it came from.
+
+## Completion
+
+`topics --install-completion` teaches bash, zsh, fish or PowerShell, whichever runs it, to complete
+commands and options; it takes effect in the next shell. `topics --show-completion` prints what it
+would add, for those who keep their files themselves.
 """
 # Its options are the settings, which have a page of their own.
 WITHOUT_OPTIONS = {"serve": "Its options are in [server.md](server.md)."}

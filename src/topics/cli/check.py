@@ -29,6 +29,8 @@ def check(
     """Verify a data directory that no server is using. Changes nothing.
 
     Exits 0 when all is well, 1 with problems, 3 when the directory can not be read or is in use.
+
+    Example: topics check topics-data
     """
     if cold and not cold_dir:
         raise typer.BadParameter("--cold needs --cold-dir or TOPICS_COLD_DIR")

@@ -30,6 +30,7 @@ COMMANDS = {
     "lake": "Keep topics as Delta tables, with every loss as a row.",
     "erase": "Erase the records of a tag: from the log, its files on disk, and the lake.",
     "top": "Watch a server: topics, rates, lag, pressure.",
+    "bench": "Measure a server from here: appends, batches, reads, one after the other.",
     "config": "Show each setting, its value and where it came from.",
     "check": "Verify a data directory that no server is using. Changes nothing.",
     "repair": "Save what can be read of a damaged data directory and record the rest as lost.",

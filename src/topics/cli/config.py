@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import typer
 
-from topics.cli import server
-from topics.client.options import URL_DEFAULT
+from topics.cli import profiles, server
+from topics.cli.profiles import DEFAULT
 from topics.server.config import defaults, load
 from topics.settings import PREFIX
 
-CLIENT = {"url": URL_DEFAULT, "token": ""}
 SECRET = frozenset({"api_keys", "token"})
 
 
@@ -22,20 +22,34 @@ def register(app: typer.Typer) -> None:
 def config(as_json: server.Json = False) -> None:
     """Show each setting, its value and where it came from.
 
-    Settings of a server are variables and flags of `topics serve`; `url` and `token` are those of
-    all other commands. Keys are not shown. Exits 1 when the environment has one that can not be.
+    Settings of a server are variables and flags of `topics serve`; `url`, `token` and `ca_file` are
+    those of all other commands, which a profile of the config file can have. Keys are not shown.
+    Exits 1 when the environment or the file has one that can not be.
 
-    Example: topics config
+    Example: topics --profile production config
     """
     load(os.environ, {})
-    found = []
-    for name, default in {**CLIENT, **defaults()}.items():
+    target = profiles.target(None, None)
+    found = [
+        _row("profile", target.profile.value, target.profile.source),
+        _row("profiles", ", ".join(target.profiles), str(profiles.config_file())),
+        *(_row(name, one.value, one.source) for name, one in (
+            ("url", target.url), ("token", target.token), ("ca_file", target.ca_file)
+        )),
+    ]  # fmt: skip
+    for name, default in defaults().items():
         key = PREFIX + name.upper()
         text = os.environ.get(key)
-        value = default if text is None else "(hidden)" if name in SECRET else text
-        found.append({"name": name, "value": value, "source": "default" if text is None else key})
+        found.append(
+            _row(name, default if text is None else text, DEFAULT if text is None else key)
+        )
     if as_json:
         server.write_json(found)
         return
     rows = [(one["name"], str(one["value"]), one["source"]) for one in found]
     server.print_table(("setting", "value", "from"), rows)
+
+
+def _row(name: str, value: Any, source: str) -> dict[str, Any]:
+    is_hidden = name in SECRET and value
+    return {"name": name, "value": "(hidden)" if is_hidden else value, "source": source}

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from topics import __version__
-from topics.cli import exits
+from topics.cli import chosen, exits
 from topics.cli.commands import LazyGroup
 from topics.errors import TopicsError, Unreachable
 
@@ -22,14 +22,15 @@ HINTS = {
     "topic_not_found": "`topics topic ls` lists the topics",
     "router_not_found": "`topics router ls` lists the routers",
     "bucket_not_found": "the first `topics kv put` makes it",
-    "unauthorized": "set TOPICS_TOKEN, or use --token",
+    "unauthorized": "set TOPICS_TOKEN, or use --token or a profile; `topics config` says which",
     "forbidden": "use a key that may do this",
     "not_a_queue": "`topics topic create NAME --queue` makes a queue",
     "cursor_regressed": "--reset sets it back",
     "topic_full": "consume or delete records first, or raise its cap",
     "throttled": "try again in a moment",
     "outcome_unknown": "look before you repeat it",
-    "unreachable": "start a server with `topics serve`, or name one with --url or TOPICS_URL",
+    "unreachable": "start a server with `topics serve`, or name one with --url, TOPICS_URL or "
+    "a profile; `topics config` says which it is",
 }
 
 app = typer.Typer(
@@ -62,8 +63,17 @@ def _global_options(
             "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The server and key of this name in ~/.config/topics/config.toml; "
+            "else TOPICS_PROFILE.",
+        ),
+    ] = None,
 ) -> None:
     del show_version
+    chosen.profile = profile
 
 
 def main() -> None:

@@ -31,6 +31,8 @@ def repair(
     Without --accept-loss nothing is changed: exits 1 when something would be lost, else 0. With
     it, what can not be read becomes a `corruption` gap that readers are told about, and the old
     files are kept in broken/.
+
+    Example: topics repair topics-data
     """
     with directory.looking(path, cold_dir, as_json=as_json, is_shared=not accept_loss) as at:
         done = repairing.repair(

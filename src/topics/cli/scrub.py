@@ -29,6 +29,8 @@ def scrub(
 
     Segments are written anew without them; the old ones, spent log files, old snapshots and all
     copies in broken/ and quarantine/ are removed. No server may be using the directory.
+
+    Example: topics scrub topics-data
     """
     with directory.reaching(path, as_json=as_json):
         directory.require_format(path)

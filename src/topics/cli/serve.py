@@ -30,6 +30,8 @@ def serve(**flags: Any) -> None:
 
     Each option is also a variable: --max-topics is TOPICS_MAX_TOPICS; the option wins. Unknown
     TOPICS_ variables are an error.
+
+    Example: topics serve --data-dir topics-data --port 4000
     """
     config = _load({name: text for name, text in _texts(flags) if text is not None})
     # Digests are all that is needed from here on.

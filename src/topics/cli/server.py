@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from topics.cli import profiles
 from topics.client.client import Client
 from topics.client.retries import RetryPolicy
 from topics.errors import InvalidRequest
@@ -21,10 +22,14 @@ from topics.storage.fs import shown
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON value on standard output.")]
 Url = Annotated[
-    str | None, typer.Option("--url", metavar="URL", help="The server; else TOPICS_URL.")
+    str | None,
+    typer.Option("--url", metavar="URL", help="The server; else of the profile, or TOPICS_URL."),
 ]
 Token = Annotated[
-    str | None, typer.Option("--token", metavar="KEY", help="The API key; else TOPICS_TOKEN.")
+    str | None,
+    typer.Option(
+        "--token", metavar="KEY", help="The API key; else of the profile, or TOPICS_TOKEN."
+    ),
 ]
 # A person waits; a script that writes or follows has more patience.
 BRIEF = RetryPolicy(give_up_after_s=2.0)
@@ -37,8 +42,11 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 @contextmanager
 def connected(url: str | None, token: str | None, retries: RetryPolicy = BRIEF) -> Iterator[Client]:
+    """A client of the server that the command's flags, profile and variables name."""
+    found = profiles.target(url, token)
+    ca_file = found.ca_file.value or None
     try:
-        client = Client(url, token, retries=retries)
+        client = Client(found.url.value, found.token.value, ca_file=ca_file, retries=retries)
     except InvalidRequest as error:
         if url is None:
             raise

@@ -15,7 +15,10 @@ def register(app: typer.Typer) -> None:
 
 
 def version(as_json: server.Json = False) -> None:
-    """Print the versions of topics, Python and the machine."""
+    """Print the versions of topics, Python and the machine.
+
+    Example: topics version --json
+    """
     found = {
         "topics": topics.__version__,
         "python": platform.python_version(),
