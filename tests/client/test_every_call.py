@@ -29,6 +29,7 @@ SAMPLES = (
     reader_calls.cursors("t"), reader_calls.delete_cursor("t", "c"), reader_calls.watch({}),
     queue_calls.claim("t", "w"), queue_calls.ack("t", "w", []), queue_calls.nack("t", "w", []),
     queue_calls.extend("t", "w", [], 1), queue_calls.leases("t"), log_calls.connections(),
+    log_calls.begin_backup("/backups"), log_calls.backup(),
     stage_calls.stage("t", [], producer="p", batch=0),
     stage_calls.commit("p", 0, query="q", stages=[]), stage_calls.drop_stages("p", 0),
     kv_calls.create_bucket("b"), kv_calls.bucket("b"), kv_calls.buckets(),

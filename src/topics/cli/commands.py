@@ -32,6 +32,8 @@ COMMANDS = {
     "top": "Watch a server: topics, rates, lag, pressure.",
     "bench": "Measure a server from here: appends, batches, reads, one after the other.",
     "config": "Show each setting, its value and where it came from.",
+    "backup": "Back up everything to a directory or a bucket; list and verify backups.",
+    "restore": "Build a new data directory from a backup, as of its end or of a moment.",
     "check": "Verify a data directory that no server is using. Changes nothing.",
     "repair": "Save what can be read of a damaged data directory and record the rest as lost.",
     "scrub": "Erase deleted, evicted and expired records from every file of a data directory.",

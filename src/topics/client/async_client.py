@@ -132,6 +132,8 @@ class AsyncClient:
     health = awaited(log_calls.health)
     ready = awaited(log_calls.ready)
     connections = awaited(log_calls.connections)
+    begin_backup = awaited(log_calls.begin_backup)
+    backup = awaited(log_calls.backup)
     metrics = awaited(log_calls.metrics)
     metrics_text = awaited(log_calls.metrics_text)
     openapi = awaited(log_calls.openapi)

@@ -135,6 +135,8 @@ class Client:
     health = blocking(log_calls.health)
     ready = blocking(log_calls.ready)
     connections = blocking(log_calls.connections)
+    begin_backup = blocking(log_calls.begin_backup)
+    backup = blocking(log_calls.backup)
     metrics = blocking(log_calls.metrics)
     metrics_text = blocking(log_calls.metrics_text)
     openapi = blocking(log_calls.openapi)

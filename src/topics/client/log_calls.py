@@ -20,6 +20,7 @@ _DROPPED = reading(values.TopicDeleted)
 _APPENDED = reading(values.Appended)
 _DELETED = reading(values.Deleted)
 _REWRITTEN = reading(values.TopicRewritten)
+_BACKUP = reading(values.BackupState)
 _EXPLAINED = reading(values.Explained)
 KEY_BITS = 128
 # Asking the system for each key would cost as much as all else that is done for a call. It is asked
@@ -229,6 +230,16 @@ def connections(
 ) -> Request[values.ConnectionPage]:
     """Who is connected for long: streams, sockets, waiting reads and workers."""
     return Request("GET", path("connections", page_size=page_size, cursor=cursor), _CONNECTIONS)
+
+
+def begin_backup(dest: str) -> Request[values.BackupState]:
+    """Begins a backup to a directory of the server or to a bucket; Conflicting while one runs."""
+    return Request("POST", path("backup"), _BACKUP, body(dest=dest), is_write=True)
+
+
+def backup() -> Request[values.BackupState]:
+    """The backup that runs, or the last one since the server's start; NotFound before that."""
+    return Request("GET", path("backup"), _BACKUP)
 
 
 def metrics() -> Request[dict[str, Any]]:

@@ -209,6 +209,23 @@ class TopicRewritten(Answer, frozen=True, kw_only=True):
     bytes_after: int
 
 
+class BackupState(Answer, frozen=True, kw_only=True):
+    """The backup that runs, or the last one; `state` is running, done or failed."""
+
+    id: str
+    dest: str
+    state: str
+    began_ts: int
+    ended_ts: int | None = None
+    from_ts: int | None = None
+    to_ts: int | None = None
+    topics: int | None = None
+    bytes: int = 0
+    bytes_done: int = 0
+    bytes_copied: int = 0
+    error: str = ""
+
+
 class ExplainedRange(msgspec.Struct, frozen=True, kw_only=True):
     """Seqs with one account, both ends included."""
 

@@ -27,9 +27,9 @@ Who owns what, from the bottom up. Each room knows only those below it:
     routing    copies from topic to topic
     recovery   from a directory to the state that was acknowledged
     upkeep     checkpoints, trimming, relocation, scrubbing
-    offline    check and repair of a directory that nobody has open
+    offline    check, repair and restore of a directory that nobody has open
 
-`engine`, `queue_calls`, `reader_calls`, `stage_calls`, `serving` and `lifecycle` are the calls of
-the one class `Engine`; `gauges` is what it counts.
+`engine`, `queue_calls`, `reader_calls`, `stage_calls`, `backup_calls`, `serving` and `lifecycle`
+are the calls of the one class `Engine`; `gauges` is what it counts.
 Nothing here knows an event loop; whoever drives an engine decides when to flush and to maintain.
 """

@@ -17,6 +17,7 @@ from threading import get_ident
 from typing import Any, Unpack
 
 from topics.configs import ConfigFields, config_input, resolve_config
+from topics.engine.backup_calls import BackupCalls
 from topics.engine.bucket_calls import BucketCalls
 from topics.engine.commit.ticket import Owner, Ticket
 from topics.engine.ops import append, catalog, deletes, deleting, singles
@@ -57,7 +58,7 @@ BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 
 
-class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
+class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serving):
     """One data directory, open: every call there is, for the thread that opened it.
 
     Any other thread gets WrongThread: see docs/embedding.md for asyncio and web frameworks.
@@ -134,7 +135,10 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, Serving):
         self._check_writable()
         self._recover_rest()
         ticket = self.submit_rewrite(name)
-        self._guard(self.maintenance.drain)
+        while not ticket.done:
+            self._guard(self.maintenance.drain)
+            # A backup keeps the old bytes until it has ended.
+            self.core.background.jobs.pause()
         return self._wait(ticket)
 
     def submit_rewrite(self, name: str) -> Ticket[Rewrite]:

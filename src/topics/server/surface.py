@@ -12,6 +12,7 @@ from topics.server.loop.services import Services
 from topics.server.queues.desks import Desks
 from topics.server.queues.lease_routes import QueueRoutes
 from topics.server.queues.work_routes import WorkRoutes
+from topics.server.routes.backups import BackupRoutes
 from topics.server.routes.buckets import BucketRoutes
 from topics.server.routes.cursors import CursorRoutes
 from topics.server.routes.diff import ReadRoutes
@@ -47,8 +48,8 @@ def routes_of(services: Services, desks: Desks) -> list[Route]:
         RouterRoutes(services), QueueRoutes(services, desks),
         WorkRoutes(services, desks), WatchRoutes(services), StreamRoutes(services),
         WsRoutes(services),
-        LookingRoutes(services), Probes(services), MetricsRoute(services), document,
-        IndexRoutes(document),
+        LookingRoutes(services), BackupRoutes(services), Probes(services),
+        MetricsRoute(services), document, IndexRoutes(document),
     ]  # fmt: skip
     table.extend(route for part in parts for route in part.routes())
     return table

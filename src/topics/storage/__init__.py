@@ -16,9 +16,9 @@ A data directory, and the modules that know its bytes:
     stage/*.stage           stage_file  records that wait for a commit, or that one names
 
 `columns` is the one codec for a run of records, in log, memory and segments. `tiers` is the cold
-store, a directory or, with `objects`, a bucket. All of it goes through `fs`, the only door to the
-disk (`readonly` is that door for those who only look); `prefetch` reads ahead, `heap` asks the
-system for memory.
+store, a directory or, with `objects`, a bucket; `vault` is such a place with backups in it. All of
+it goes through `fs`, the only door to the disk (`readonly` is that door for those who only look);
+`prefetch` reads ahead, `heap` asks the system for memory.
 
 What is always true on disk: a log file is named in MARKS before its first group, and MARKS is
 never ahead of the log, nor of another shard that this one's bytes stand on. A segment, a snapshot,

@@ -284,6 +284,12 @@ def create(fs: Fs, root: str) -> None:
     write_atomically(fs, root, NAME, _encode(0, Known()))
 
 
+def lay_out(fs: Fs, root: str, *, generation: int, lines: dict[Key, Vouch]) -> None:
+    """The MARKS of a directory whose log was put there as a whole; `generation` is taken by it."""
+    known = Known(generation, 0, fs.boot_id(), lines=lines)
+    write_atomically(fs, root, NAME, _encode(0, known))
+
+
 def begin(
     fs: Fs, root: str, *, file_id: int, generation: int, shards: int, earlier: dict[Key, Vouch]
 ) -> Marks:

@@ -18,8 +18,9 @@ What must be true on disk:
 from __future__ import annotations
 
 import contextlib
+import errno
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -175,18 +176,15 @@ class SegmentWriter:
         """Makes the segment durable under its name."""
         self._flush()
         table = encode_rows(self._rows)
-        header = HEADER.pack(
-            SEGMENT_MAGIC, 0, VERSION, len(self._rows), self.number, self._offset, len(self._flags)
-        )
-        stamp = struct.pack("<Q", checksum(header[16:] + table))
+        flags_at = self._offset + len(table)
+        info = SegmentInfo(self.number, tuple(self._rows), flags_at, len(self._flags))
         self._file.pwrite(table + bytes(self._flags), self._offset)
-        self._file.pwrite((header[:8] + stamp + header[16:]).ljust(SECTOR, b"\0"), 0)
+        self._file.pwrite(_header(info, table).ljust(SECTOR, b"\0"), 0)
         self._file.sync()
         self._file.close()
         self._fs.rename(self._temporary, join(self._directory, file_name(self.number)))
         self._fs.sync_dir(self._directory)
-        flags_at = self._offset + len(table)
-        return SegmentInfo(self.number, tuple(self._rows), flags_at, len(self._flags))
+        return info
 
     def abandon(self) -> None:
         """Drops a segment that nobody uses: all of its records are still where they were.
@@ -197,6 +195,37 @@ class SegmentWriter:
         for path in (self._temporary, join(self._directory, file_name(self.number))):
             if self._fs.exists(path):
                 self._fs.unlink(path)
+
+
+def _header(info: SegmentInfo, table: bytes) -> bytes:
+    table_at = info.flags_at - len(table)
+    header = HEADER.pack(
+        SEGMENT_MAGIC, 0, VERSION, len(info.rows), info.number, table_at, info.flag_count
+    )
+    return header[:8] + struct.pack("<Q", checksum(header[16:] + table)) + header[16:]
+
+
+def stamp_of(info: SegmentInfo) -> int:
+    """The checksum in its header: of everything in front of the flags, by the blocks' own."""
+    (stamp,) = struct.unpack_from("<Q", _header(info, encode_rows(info.rows)), 8)
+    return int(stamp)
+
+
+def checked_parts(source: Bytes, info: SegmentInfo, stop: int) -> Iterator[bytes]:
+    """A segment's bytes up to `stop`, each block checked as it is handed out.
+
+    Raises OSError for a block that was not read as it is.
+    """
+    at = 0
+    for row in info.rows:
+        if row.offset > at:
+            yield source.read(row.offset - at, at)
+        raw = source.read(row.end - row.offset, row.offset)
+        if checksum(raw) != row.checksum:
+            raise OSError(errno.EIO, "a block was not read as it is", file_name(info.number))
+        yield raw
+        at = row.end
+    yield source.read(stop - at, at)
 
 
 class Bytes(Protocol):

@@ -100,6 +100,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     spent_stages: list[tuple[tuple[int, int], int, int, int]] = []
     # Segments that hold bytes of what is gone, and since when.
     soiled_ms: list[tuple[int, int]] = []
+    # When the last topic had been captured: it says nothing of what was written later.
+    taken_ms: int = 0
 
     def sums(self) -> dict[int, list[flags.Sum]]:
         return dict(zip(self.segments, self.flag_sums, strict=True))
@@ -209,10 +211,29 @@ def _verify(fs: Fs, directory: str, number: int) -> Snapshot:
     return summary
 
 
+class _Raw:
+    """The bytes of a snapshot that is in no file."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def pread(self, length: int, offset: int) -> bytes:
+        return self._raw[offset : offset + length]
+
+
+def decode(raw: bytes, number: int) -> tuple[Snapshot, list[TopicRecord]]:
+    """A snapshot from its bytes. Raises CorruptData."""
+    return _decode(_Raw(raw), number)
+
+
 def _read(fs: Fs, directory: str, number: int) -> tuple[Snapshot, list[TopicRecord]]:
     with opened(fs, join(directory, file_name(number)), writable=False) as file:
-        summary, topics_bytes, stored = _read_summary(file, number)
-        raw = file.pread(topics_bytes, SECTOR)
+        return _decode(file, number)
+
+
+def _decode(file: File | _Raw, number: int) -> tuple[Snapshot, list[TopicRecord]]:
+    summary, topics_bytes, stored = _read_summary(file, number)
+    raw = file.pread(topics_bytes, SECTOR)
     if len(raw) != topics_bytes or checksum(raw) != stored:
         raise CorruptData(f"snapshot {number}: topics fail their checksum", snapshot=number)
     try:
@@ -243,7 +264,7 @@ def read_unchecked(fs: Fs, directory: str, number: int) -> list[TopicRecord]:
     return found
 
 
-def _read_summary(file: File, number: int) -> tuple[Snapshot, int, int]:
+def _read_summary(file: File | _Raw, number: int) -> tuple[Snapshot, int, int]:
     raw = file.pread(HEADER.size, 0)
     damaged = CorruptData(f"snapshot {number} fails its checksum", snapshot=number)
     if len(raw) < HEADER.size:

@@ -69,6 +69,20 @@ class Store(Protocol):
         ...
 
 
+class StoreBytes:
+    """Random access to one object."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self._store.get_range(self._name, offset, length)
+
+    def size(self) -> int:
+        return self._store.size(self._name)
+
+
 def open_store(url_or_path: str, fs: Fs) -> Store:
     """A bucket for s3://, gs:// and az:// URLs, otherwise a directory; contacts no server."""
     scheme = SCHEME.match(url_or_path)

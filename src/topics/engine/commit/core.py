@@ -88,6 +88,8 @@ class Core:
         self.tidying: deque[Iterator[None]] = deque()
         # Whether a checkpoint is under way; see `sealing`.
         self.is_sealing = False
+        # Whether somebody copies what the snapshots name: nothing of it may leave the directory.
+        self.is_pinned = False
         self.tiering = Tiering(data, clock, settings, segments, self.background, self._is_bucket)
         self.stages = Stages()
         self.stage_files = StageFiles(data, self.background, lambda: self.notify())

@@ -8,7 +8,6 @@ counted, told and repeated after a while. Nothing here is an error of the log.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,8 +23,7 @@ from topics.storage import cold
 from topics.storage import segment as codec
 from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
-from topics.storage.frames import checksum
-from topics.storage.fs import File, join, opened
+from topics.storage.fs import join, opened
 from topics.storage.segment import FileBytes, Row, SegmentInfo
 
 LOG = logging.getLogger("topics.engine")
@@ -204,7 +202,7 @@ class Tiering:
                 LOG.error("not moved to the cold store: %s", error)
                 return []
             size = file.size()
-            store.put(name, _parts(file, info))
+            store.put(name, codec.checked_parts(source, info, size))
         if store.size(name) != size:
             raise OSError(f"cold copy of {name} is not whole")
         return spans
@@ -245,17 +243,3 @@ def _spans(source: FileBytes, row: Row, number: int, buckets: frozenset[int]) ->
     columns = codec.read_block(source, row, number)
     beside = places.beside(columns, row.first, 0, row.count)
     return cold.encode_spans(columns, beside, with_keys=row.topic_id in buckets)
-
-
-def _parts(file: File, info: SegmentInfo) -> Iterator[bytes]:
-    """A segment's bytes, each block checked as it is handed out. Raises OSError for a wrong one."""
-    at = 0
-    for row in info.rows:
-        if row.offset > at:
-            yield file.pread(row.offset - at, at)
-        raw = file.pread(row.end - row.offset, row.offset)
-        if checksum(raw) != row.checksum:
-            raise OSError(errno.EIO, "a block was not read as it is", file.path)
-        yield raw
-        at = row.end
-    yield file.pread(file.size() - at, at)

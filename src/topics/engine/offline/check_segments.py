@@ -13,7 +13,7 @@ from topics.storage.datadir import DataDir
 from topics.storage.fs import join, opened, shown
 from topics.storage.segment import Bytes, FileBytes, SegmentInfo
 from topics.storage.snapshot import Snapshot
-from topics.storage.tiers import Store
+from topics.storage.tiers import Store, StoreBytes
 
 
 class Checker(Protocol):
@@ -26,20 +26,6 @@ class Checker(Protocol):
     def read(self, count: int) -> None:
         """Notes that one more file was looked at."""
         ...
-
-
-class StoreBytes:
-    """Random access to a segment in the cold store."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self._name = name
-
-    def read(self, length: int, offset: int) -> bytes:
-        return self._store.get_range(self._name, offset, length)
-
-    def size(self) -> int:
-        return self._store.size(self._name)
 
 
 def check_segments(checker: Checker, summaries: list[Snapshot]) -> None:

@@ -184,6 +184,9 @@ def _index_of(core: Core, topic: Topic) -> TagIndex:
 
 
 def _tags(core: Core, topic: Topic, scan: Scan) -> Iterator[Finding]:
+    if topic.config.is_bucket:
+        # Keys are its tags, and it has an index of its own, which is no part of the directory.
+        return
     try:
         index = _index_of(core, topic)
     except (CorruptData, OSError) as error:

@@ -134,6 +134,7 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
         [named[number].flag_sums for number in numbers],
         [(stage, *place) for stage, place in core.stages.spent.items()],
         [(n, ms) for n, ms in core.segments.soiled_ms.items() if ms and n in run.segments],
+        max(core.clock.wall_ms(), 0),
     )  # fmt: skip
     yield from core.background.run(lambda: run.writer.finish(taken))
     core.numbers.pass_snapshot(taken.number)

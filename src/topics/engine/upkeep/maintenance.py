@@ -11,6 +11,7 @@ from topics.engine.routing import forwarding
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.engine.upkeep import relocation
+from topics.engine.upkeep.backup import Backups
 from topics.engine.upkeep.checkpoint import checkpoint
 from topics.engine.upkeep.erasing import Eraser, closed
 from topics.engine.upkeep.freezing import Freezer
@@ -42,12 +43,18 @@ class Maintenance:
         self._freezer = Freezer()
         self._reclaimer = Reclaimer(core)
         self.eraser = Eraser(core)
+        self.backups = Backups(core)
+
+    @property
+    def _erases(self) -> bool:
+        """Whether an erasure was asked for, and can be begun: a backup keeps the old bytes."""
+        return self.eraser.is_asked and not self.core.is_pinned
 
     def due(self) -> bool:
         """Whether a call of `run` would have something to do."""
         core = self.core
         waits = self._running is not None or bool(core.routers.dirty or core.preparing.promotions)
-        waits = waits or core.is_deleting or self.eraser.is_asked
+        waits = waits or core.is_deleting or self._erases or self.backups.is_running
         return waits or core.clock.monotonic_s() - self._tick_s >= TICK_S
 
     def run(self, budget_s: float) -> bool:
@@ -69,8 +76,9 @@ class Maintenance:
         core = self.core
         if self._running is None and core.preparing.promotions:
             self._running = promotion.slices(core)
-        if self._running is None and self.eraser.is_asked:
+        if self._running is None and self._erases:
             self._running = self.eraser.slices(self._keep_up)
+        self.backups.advance(is_free=self._running is None)
         core.tiering.tend()
         core.stage_files.poll()
         more = self._delete(stop_s)
@@ -87,7 +95,7 @@ class Maintenance:
                 raise
             if core.background.is_waiting or core.clock.monotonic_s() >= stop_s:
                 break
-        is_asked = bool(core.preparing.promotions) or self.eraser.is_asked
+        is_asked = bool(core.preparing.promotions) or self._erases
         return self._running is not None or is_asked or more
 
     def _delete(self, stop_s: float) -> bool:
@@ -145,6 +153,7 @@ class Maintenance:
     def close(self) -> None:
         """Gives up what is under way, leaving no unfinished files."""
         self.give_up()
+        self.backups.close()
         for _ in self.core.tiering.finish():
             self.core.background.jobs.pause()
         self.core.abandon()
@@ -232,7 +241,7 @@ class Maintenance:
     def _is_urgent(self) -> bool:
         """Whether rewriting has to make way: the log must not grow for as long as that takes."""
         now_s = self.core.clock.monotonic_s()
-        is_asked = bool(self.core.preparing.promotions) or self.eraser.is_asked
+        is_asked = bool(self.core.preparing.promotions) or self._erases
         return is_asked or self._wants_checkpoint(now_s)
 
     def _wants_checkpoint(self, now_s: float) -> bool:

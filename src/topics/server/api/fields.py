@@ -73,6 +73,15 @@ WID_SCHEMA = {"type": "string", "minLength": 1}
 U64_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
 BUCKET_SCHEMA = {**NAME_SCHEMA, "maxLength": BUCKET_CHARS_MAX}
 KEY_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 256, "format": "key"}
+# Where a backup may lie.
+PLACE_CHARS_MAX = 4096
+BackupPlace = Annotated[
+    str,
+    shown(
+        pattern="^(/|s3://|gs://|az://)", maxLength=PLACE_CHARS_MAX, format="backup-place",
+        description="An absolute path, or a bucket.",
+    ),
+]  # fmt: skip
 # What a name in a path stands for.
 PATH_SCHEMAS = {
     "topic": NAME_SCHEMA, "cursor": NAME_SCHEMA, "router": ROUTER_NAME_SCHEMA, "wid": WID_SCHEMA,

@@ -68,6 +68,8 @@ OPERATIONS = {
     f"GET {_TOPIC}/stream": ("streamTopic", "Streams"),
     "GET /v0/ws": ("openWebSocket", "Streams"),
     "GET /v0/connections": ("listConnections", "Server"),
+    "POST /v0/backup": ("beginBackup", "Server"),
+    "GET /v0/backup": ("getBackup", "Server"),
     "GET /v0/health": ("getHealth", "Server"),
     "GET /healthz": ("getHealthz", "Server"),
     "GET /v0/ready": ("getReady", "Server"),
