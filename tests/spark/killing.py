@@ -45,7 +45,7 @@ class Driver:
         self._log = folder / "driver.log"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *command], env=environment(**variables), cwd=folder,
+                [sys.executable, *command], env=environment(**variables),
                 stdout=subprocess.PIPE, stderr=log, process_group=0,
             )  # fmt: skip
 

@@ -104,6 +104,7 @@ def sync(
     loop = SyncLoop(
         Lake(lake), Client(url, token, retries=_SHORT), patterns, _Session(master).get,
         give_up_after_s=give_up_s, told=_tell,
+        waits=lambda why: server.tell(f"trying again: {why}"),
         wishes=Wishes(propagate_deletes, latest, by_day=partition_by is not None),
     )  # fmt: skip
     code = _run(loop, once=once)

@@ -92,11 +92,12 @@ class SyncLoop:
         give_up_after_s: float,
         wishes: Wishes,
         told: Told,
+        waits: Callable[[str], None],
     ) -> None:
         self._lake, self._client, self._patterns, self._spark = lake, client, patterns, spark
         self._give_up_after_s = give_up_after_s
         self._wishes = wishes
-        self._told = told
+        self._told, self._waits = told, waits
         self._courses: dict[str, _Course] = {}
         self.results: dict[str, dict[str, Any]] = {}
         self.stopping = threading.Event()
@@ -237,6 +238,7 @@ class SyncLoop:
                     raise Unreachable(
                         f"given up after {now_s - failing_s:.0f} s: {_words(error)}"
                     ) from None
+                self._waits(_words(error))
             self.stopping.wait(min(AWAY_PAUSE_S, self._give_up_after_s))
 
 
