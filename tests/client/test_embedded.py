@@ -253,6 +253,17 @@ async def _connected(client: AsyncClient, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
+def test_calls_are_counted_as_requests_are(tmp_path: Path) -> None:
+    """Answers and refusals, by route and status."""
+    with Client.embedded(tmp_path) as client:
+        client.append("t", [{"data": 1}])
+        for _ in range(3):
+            with pytest.raises(errors.TopicNotFound):
+                client.diff("nowhere")
+        lines = [line for line in client.metrics_text().splitlines() if "/diff" in line]
+        assert any('"404"' in line and line.endswith(" 3") for line in lines), lines
+
+
 def test_for_asyncio(tmp_path: Path) -> None:
     """The same names; a call that is cancelled is given up, as by a client that went away."""
 

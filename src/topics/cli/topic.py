@@ -8,6 +8,8 @@ from typing import Annotated, Any, get_args
 import typer
 
 from topics.cli import exits, server
+from topics.client import log_calls
+from topics.client.paging import pages
 from topics.client.values import TopicState
 from topics.errors import Incompatible, TopicNotFound
 from topics.types import Discard, Durability
@@ -164,16 +166,9 @@ def ls(
     Example: topics topic ls tenant42: --sort bytes
     """
     with server.connected(url, token) as client:
-        found = []
-        cursor: str | None = None
-        while True:
-            page = client.topics(
-                prefix=prefix, cursor=cursor, sort=None if sort is Sort.NAME else sort.value
-            )
-            found += page.topics
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        by = None if sort is Sort.NAME else sort.value
+        listed = pages(client, lambda at: log_calls.topics(prefix=prefix, cursor=at, sort=by))
+        found = [one for page in listed for one in page.topics]
     if as_json:
         server.write_json(found)
         return

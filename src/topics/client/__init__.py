@@ -2,7 +2,8 @@
 
 A call is described once, as a `Request` that knows its answer's type (`request`, `log_calls`,
 `reader_calls`, `stage_calls`, `queue_calls`, `kv_calls`), and `methods` makes it a method of both
-clients; what comes back is in `values`. `kv` has buckets as objects, `kv_follow` their replicas.
+clients; what comes back is in `values`, and `paging` goes through lists. `kv` has buckets as
+objects, `kv_follow` their replicas.
 `client` and `async_client` send descriptions through a `transport`, and `retries` says what may be
 repeated. `options` are the settings of both. `embedded` asks a server without a door, in this
 process; nothing else here knows engine or server.

@@ -15,6 +15,7 @@ from topics.client.kv import AsyncKv
 from topics.client.methods import awaited
 from topics.client.options import Options, options_of
 from topics.client.outbox import Bounds
+from topics.client.paging import pages_later
 from topics.client.producer import AsyncProducer
 from topics.client.request import Request, result_of
 from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
@@ -144,25 +145,17 @@ class AsyncClient:
 
     async def all_topics(self, *, prefix: str = "") -> AsyncIterator[TopicSummary]:
         """Every topic, page after page."""
-        cursor: str | None = None
-        while True:
-            page = await self.topics(prefix=prefix, cursor=cursor)
+        described = pages_later(self, lambda at: log_calls.topics(prefix=prefix, cursor=at))
+        async for page in described:
             for one in page.topics:
                 yield one
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def all_routers(self, *, prefix: str = "") -> AsyncIterator[RouterSummary]:
         """Every router, page after page."""
-        cursor: str | None = None
-        while True:
-            page = await self.routers(prefix=prefix, cursor=cursor)
+        described = pages_later(self, lambda at: log_calls.routers(prefix=prefix, cursor=at))
+        async for page in described:
             for one in page.routers:
                 yield one
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def follow(
         self,

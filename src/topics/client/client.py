@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
 from topics.client.methods import blocking
 from topics.client.options import Options, options_of
+from topics.client.paging import pages
 from topics.client.request import Request, result_of
 from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
 from topics.client.transport import transport_of
@@ -149,23 +150,13 @@ class Client:
 
     def all_topics(self, *, prefix: str = "") -> Iterator[TopicSummary]:
         """Every topic, page after page."""
-        cursor: str | None = None
-        while True:
-            page = self.topics(prefix=prefix, cursor=cursor)
+        for page in pages(self, lambda at: log_calls.topics(prefix=prefix, cursor=at)):
             yield from page.topics
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def all_routers(self, *, prefix: str = "") -> Iterator[RouterSummary]:
         """Every router, page after page."""
-        cursor: str | None = None
-        while True:
-            page = self.routers(prefix=prefix, cursor=cursor)
+        for page in pages(self, lambda at: log_calls.routers(prefix=prefix, cursor=at)):
             yield from page.routers
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def follow(
         self,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from topics.client import kv_calls
 from topics.client.kv_calls import KeyEntry
 from topics.client.kv_follow import Replica, follow, follow_async
+from topics.client.paging import pages, pages_later
+from topics.client.request import Request
 from topics.errors import BucketNotFound, KeyNotFound
 
 if TYPE_CHECKING:
@@ -53,20 +55,17 @@ class Reads:
         return self._entries(prefix, None, values=True)
 
     def _entries(self, prefix: str, at_seq: int | None, *, values: bool) -> Iterator[KeyEntry]:
-        cursor: str | None = None
-        while True:
-            call = kv_calls.keys(
+        def describe(cursor: str | None) -> Request[kv_calls.KeyPage]:
+            return kv_calls.keys(
                 self.name, prefix=prefix, page_size=PAGE, cursor=cursor, values=values,
                 at_seq=at_seq, snapshot=self._snapshot,
             )  # fmt: skip
-            try:
-                page = self.client.send(call)
-            except BucketNotFound:
-                return
-            yield from page.keys
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+
+        try:
+            for page in pages(self.client, describe):
+                yield from page.keys
+        except BucketNotFound:
+            return
 
 
 class Kv(Reads):
@@ -181,21 +180,18 @@ class AsyncReads:
     async def _entries(
         self, prefix: str, at_seq: int | None, *, values: bool
     ) -> AsyncIterator[KeyEntry]:
-        cursor: str | None = None
-        while True:
-            call = kv_calls.keys(
+        def describe(cursor: str | None) -> Request[kv_calls.KeyPage]:
+            return kv_calls.keys(
                 self.name, prefix=prefix, page_size=PAGE, cursor=cursor, values=values,
                 at_seq=at_seq, snapshot=self._snapshot,
             )  # fmt: skip
-            try:
-                page = await self.client.send(call)
-            except BucketNotFound:
-                return
-            for entry in page.keys:
-                yield entry
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+
+        try:
+            async for page in pages_later(self.client, describe):
+                for entry in page.keys:
+                    yield entry
+        except BucketNotFound:
+            return
 
 
 class AsyncKv(AsyncReads):

@@ -246,7 +246,7 @@ class Visit:
                 self._embedded.app.judge(call, True)
                 raise body_too_large(limits.body_bytes_max)
         except Exception as error:
-            self._answer(response_to(error))
+            self._answer(self._refused(error))
             return
         self.handle_now(call)
 
@@ -261,8 +261,7 @@ class Visit:
             if request.successor is not None:
                 request.successor.abandon()
                 request.successor = None
-            answer = response_to(error)
-            self._embedded.app.refused(cast(Call, request), error, answer.status)
+            answer = self._refused(error)
         if answer is not PENDING:
             self.deliver(request, answer)
         elif request.successor is not None:
@@ -272,6 +271,12 @@ class Visit:
             request.successor.begin(self._pipe, is_paused=False)
         elif self.slot < 0 and not self.is_gone:
             self.server.join(self)
+
+    def _refused(self, error: Exception) -> Response:
+        response = response_to(error)
+        if self._call is not None:
+            self._embedded.app.refused(self._call, error, response.status)
+        return response
 
     def deliver(self, request: Request, response: Response) -> None:
         if not self.is_gone:
