@@ -18,6 +18,7 @@ PYTHON ?= $(or $(call first,$(comma) ensurepip$(comma) venv),$(call first))
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.built-$(subst $(comma),+,$(EXTRAS))
+RUNNING := $(VENV)/.built-run
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # A tool that only some extras need is looked for only when they are asked for.
 SPARK := $(filter spark,$(subst $(comma), ,$(EXTRAS)))
@@ -33,19 +34,29 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(NEEDS) $(STAMP)  ## build .venv with everything, at the pinned versions
 
-# Built anew rather than updated, so that a package that is no longer wanted is no longer there.
 $(STAMP): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "topics needs Python 3.11 or newer: set PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(call apt,$(notdir $(PYTHON))-venv)
-	rm -rf $(VENV)
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--no-build-isolation -e '.[$(EXTRAS)]'
+	$(call build,.[$(EXTRAS)])
 	$(if $(SPARK),$(BIN)/python -m topics.spark.jars)
 	@if command -v npm >/dev/null; then npm ci --prefix tests/foreign --no-audit --no-fund --silent; \
 		else echo "npm is not there: the tests with clients of Node will be skipped" >&2; fi
 	@touch $@
+
+# What running needs. An environment that has more will do: it is not built anew for less.
+$(RUNNING): pyproject.toml constraints.txt
+	$(call build,.)
+	@touch $@
+
+# Built anew rather than updated, so that a package that is no longer wanted is no longer there.
+define build
+	@test -n "$(PYTHON)" || { echo "topics needs Python 3.11 or newer: set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(call apt,$(notdir $(PYTHON))-venv)
+	@echo "installing $(1) and what it needs into $(VENV), with $(PYTHON); this is done once" >&2
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--no-build-isolation -e '$(1)'
+endef
 
 java:
 	@command -v java >/dev/null || $(call apt,openjdk-17-jre-headless)
@@ -55,7 +66,7 @@ apt = { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); } \
 	|| { echo "please install $(1), for example: sudo apt-get install $(1)" >&2; exit 1; }
 
-run: setup  ## start the server
+run: $(or $(wildcard $(VENV)/.built-*),$(RUNNING))  ## install what the server needs, and start it
 	$(BIN)/topics serve
 
 check: setup  ## lint, formatting, types, import directions
