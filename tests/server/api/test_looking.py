@@ -183,10 +183,11 @@ def test_the_root_says_what_is_here(client: Client, locked: Served) -> None:
     for path in ("/", "/v0"):
         index = client.get(path).json
         assert index["name"] == "topics"
+        assert {"topics", "routers", "kv", "stages"} < index["links"].keys()
         with locked.client() as stranger:
             assert stranger.get(path).json["links"] == index["links"]
     for name, link in index["links"].items():
-        expected = {"watch": 405, "websocket": 426}.get(name, 200)
+        expected = {"watch": 405, "stages": 405, "websocket": 426}.get(name, 200)
         assert client.get(link).status == expected, name
 
 

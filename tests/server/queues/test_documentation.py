@@ -36,15 +36,6 @@ def shell(server: Inside, code: str) -> str:
     return done.stdout
 
 
-def test_every_command_is_answered_without_an_error(fresh: Inside) -> None:
-    commands = [code for kind, code in BLOCKS if kind == "sh"]
-    assert len(commands) >= 5
-    for code in commands:
-        said = shell(fresh, code.replace("curl -N ", "curl -N --max-time 1 "))
-        assert said
-        assert '"error"' not in said
-
-
 def test_five_calls_are_the_life_of_a_job(fresh: Inside) -> None:
     said = shell(fresh, BLOCKS[0][1])
     assert '"count":2' in said

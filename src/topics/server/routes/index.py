@@ -17,7 +17,8 @@ HTML = "text/html; charset=utf-8"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 LINKS = {
     "docs": "/v0/docs", "openapi": "/v0/openapi.json", "topics": "/v0/topics",
-    "routers": "/v0/routers", "watch": "/v0/watch", "websocket": "/v0/ws",
+    "routers": "/v0/routers", "kv": "/v0/kv", "stages": "/v0/stages", "watch": "/v0/watch",
+    "websocket": "/v0/ws",
     "connections": "/v0/connections", "metrics": "/v0/metrics", "health": "/v0/health",
     "ready": "/v0/ready",
 }  # fmt: skip
