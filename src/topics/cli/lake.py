@@ -102,7 +102,7 @@ def sync(
     if give_up_after is not None:
         give_up_s = server.duration_ms(give_up_after) / 1000
     loop = SyncLoop(
-        Lake(lake), Client(url, token, retries=_SHORT), patterns, _Session(master).get,
+        Lake(lake), Client(url, token, retries=_SHORT), patterns, _Session(master, once=once).get,
         give_up_after_s=give_up_s, told=_tell,
         waits=lambda why: server.tell(f"trying again: {why}"),
         wishes=Wishes(propagate_deletes, latest, by_day=partition_by is not None),
@@ -137,8 +137,12 @@ def _run(loop: SyncLoop, *, once: bool) -> int:
 class _Session:
     """One Spark session, started by the first thread that has something to read."""
 
-    def __init__(self, master: str) -> None:
+    def __init__(self, master: str, *, once: bool) -> None:
         self._master = master
+        self._more = {"spark.scheduler.mode": "FAIR"}
+        if once and master.startswith("local"):
+            # Half of the processor time of a short life goes into compiling and collecting well.
+            self._more["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         self._lock = threading.Lock()
         self._found: Any = None
 
@@ -152,9 +156,7 @@ class _Session:
 
                 server.tell(f"starting Spark ({self._master})")
                 try:
-                    self._found = session(
-                        self._master, with_delta=True, more={"spark.scheduler.mode": "FAIR"}
-                    )
+                    self._found = session(self._master, with_delta=True, more=self._more)
                 except JarMissing as error:
                     raise NotFound(str(error)) from None
                 except PySparkException as error:
