@@ -373,3 +373,19 @@ def test_a_process_that_dies_keeps_what_was_acknowledged(tmp_path: Path) -> None
     process.join(60)
     with Client.embedded(tmp_path) as client:
         assert [found.value for found in client.range("t").records] == list(range(20))
+
+
+def _use_after_fork(client: Client) -> None:
+    with client, pytest.raises(errors.Unreachable, match="forked"):
+        client.append("t", [{"data": 2}])
+
+
+def test_a_forked_process_is_told_that_the_log_is_not_its_own(tmp_path: Path) -> None:
+    """Instead of waiting for a thread that it does not have; the first process goes on."""
+    with Client.embedded(tmp_path) as client:
+        client.append("t", [{"data": 1}])
+        child = multiprocessing.get_context("fork").Process(target=_use_after_fork, args=(client,))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+        assert client.append("t", [{"data": 3}]).first_seq == 2

@@ -9,6 +9,7 @@ what a killed server leaves; `close` ends in order, with everything on the disk.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -46,6 +47,8 @@ class Embedded:
         self._config = config
         self._directory = directory
         self._fs = fs
+        # A child of a fork has the object, and not the thread.
+        self._pid = os.getpid()
         self.loop: asyncio.AbstractEventLoop
         self.app: App
         self.server: HttpServer
@@ -61,7 +64,10 @@ class Embedded:
         self._thread = threading.Thread(target=self._run, name="topics-engine", daemon=True)
 
     def has_ended(self) -> bool:
-        return self._ended is not None
+        return self._ended is not None or self._is_elsewhere()
+
+    def _is_elsewhere(self) -> bool:
+        return os.getpid() != self._pid
 
     # -- for any thread ----------------------------------------------------------------------
 
@@ -71,6 +77,8 @@ class Embedded:
 
     def close(self) -> None:
         """Ends what waits, makes everything durable and lets go of the directory."""
+        if self._is_elsewhere():
+            return
         if self.opened.exception() is None:
             self.call(self._end)
         self._over.wait()
@@ -114,6 +122,8 @@ class Embedded:
     def gone(self, *, sent: bool) -> Unreachable:
         """Why there is no answer; `sent` is whether it may have been done."""
         why = "" if isinstance(self._ended, Closed) else f": {self._ended}"
+        if self._is_elsewhere():
+            why = f": it belongs to process {self._pid}, which this one was forked from"
         return Unreachable(f"the log in this process is closed{why}", sent=sent, closed=True)
 
     # -- the thread --------------------------------------------------------------------------
