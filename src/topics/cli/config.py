@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from topics.cli import profiles, server
 from topics.cli.profiles import DEFAULT
-from topics.server.config import defaults, load
+from topics.server.config import defaults, load, read_file
 from topics.settings import PREFIX
 
+File = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="A file as for `topics serve`.")
+]
 SECRET = frozenset({"api_keys", "token"})
 
 
@@ -19,7 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command()(config)
 
 
-def config(as_json: server.Json = False) -> None:
+def config(as_json: server.Json = False, path: File = None) -> None:
     """Show each setting, its value and where it came from.
 
     Settings of a server are variables and flags of `topics serve`; `url`, `token` and `ca_file` are
@@ -28,7 +31,8 @@ def config(as_json: server.Json = False) -> None:
 
     Example: topics --profile production config
     """
-    load(os.environ, {})
+    file = read_file(path) if path else {}
+    load(os.environ, {}, file)
     target = profiles.target(None, None)
     found = [
         _row("profile", target.profile.value, target.profile.source),
@@ -39,10 +43,12 @@ def config(as_json: server.Json = False) -> None:
     ]  # fmt: skip
     for name, default in defaults().items():
         key = PREFIX + name.upper()
-        text = os.environ.get(key)
-        found.append(
-            _row(name, default if text is None else text, DEFAULT if text is None else key)
-        )
+        if key in os.environ:
+            found.append(_row(name, os.environ[key], key))
+        elif name in file:
+            found.append(_row(name, file[name], str(path)))
+        else:
+            found.append(_row(name, default, DEFAULT))
     if as_json:
         server.write_json(found)
         return

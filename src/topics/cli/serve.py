@@ -28,12 +28,15 @@ def register(app: typer.Typer) -> None:
 def serve(**flags: Any) -> None:
     """Serve a data directory over HTTP.
 
-    Each option is also a variable: --max-topics is TOPICS_MAX_TOPICS; the option wins. Unknown
-    TOPICS_ variables are an error.
+    Each option is also a variable, and a name in the table [server] of a --config file:
+    --max-topics is TOPICS_MAX_TOPICS and max_topics. The option wins, then the variable. Unknown
+    TOPICS_ variables and names are an error.
 
     Example: topics serve --data-dir topics-data --port 4000
     """
-    config = _load({name: text for name, text in _texts(flags) if text is not None})
+    path = flags.pop("config", None)
+    given = {name: text for name, text in _texts(flags) if text is not None}
+    config = _load(given, path)
     # Digests are all that is needed from here on.
     os.environ.pop("TOPICS_API_KEYS", None)
     handler = logging.StreamHandler(sys.stderr)
@@ -51,12 +54,15 @@ def serve(**flags: Any) -> None:
         runner.run(serve_process(config))
 
 
-def _load(flags: dict[str, str]) -> configuration.Config:
-    """The config of the environment and the flags; a flag that can not be is a usage error."""
+def _load(flags: dict[str, str], path: str | None) -> configuration.Config:
+    """The config of flags, environment and file; a flag that can not be is a usage error."""
+    file = configuration.read_file(path) if path else {}
     try:
-        return configuration.load(os.environ, flags)
+        return configuration.load(os.environ, flags, file)
     except InvalidRequest as error:
         name = error.detail.get("setting", "")
+        if name in file and name not in flags and PREFIX + name.upper() not in os.environ:
+            raise InvalidRequest(f"{path}: {error.message}") from None
         if name not in flags:
             raise
         typed = _flag(name) if name == configuration.API_KEYS else f"{_flag(name)} {flags[name]}"
@@ -86,6 +92,9 @@ def _with_flags() -> Any:
 
 def _parameters() -> Iterator[inspect.Parameter]:
     defaults = configuration.defaults()
+    about = "TOML file with settings in its table [server]; variables and options win."
+    panel = next(iter(PANELS))
+    yield _parameter("config", str, help=about, rich_help_panel=panel, metavar="FILE")
     for panel, names in PANELS.items():
         for name, words in names.items():
             default = defaults[name]

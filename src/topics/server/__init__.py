@@ -13,7 +13,8 @@ rooms, from the bottom up; each knows only those below it:
     queues    claims that wait, leases, /work streams
 
 `app` makes one handler of all routes (origin, route, key, scopes, readiness, handler), `surface`
-lists them, `config` is what the server was told at its start and `about` what each setting is for.
+lists them, `config` is what the server was told at its start and `about` what each setting is for;
+`tls` encrypts, and `reloading` reads keys and certificate again on a signal.
 Only the loop's thread touches the engine; what blocks runs in a few named threads, which
 docs/architecture.md lists.
 """

@@ -9,6 +9,8 @@ PANELS = {
         "port": "Port to listen on; 0 lets the system choose.",
         "port_file": "File that gets the port once it is open.",
         "data_dir": "Directory of the log.",
+        "tls_cert": "Certificate (PEM, with its chain): serves TLS. Read again on SIGHUP.",
+        "tls_key": "Its private key (PEM, not encrypted).",
     },
     "What it says": {
         "log_level": "debug, info, warning or error.",
@@ -18,6 +20,7 @@ PANELS = {
     "Who may come in": {
         "api_keys": "Keys, comma-separated. Better set in the environment: other users of the "
         "machine can read command lines.",
+        "api_keys_file": "File of keys, read again on SIGHUP.",
         "allow_insecure_no_auth": "Serve other machines without keys.",
         "probe_auth": "Ask for a key on health and readiness too.",
         "cors_origins": "Web origins that may call, comma-separated; * for all.",

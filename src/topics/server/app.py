@@ -12,7 +12,7 @@ from time import perf_counter
 
 from topics.clock import Clock
 from topics.errors import Poisoned, TopicsError
-from topics.server.api.auth import Key
+from topics.server.api.auth import REMOVED, Key, Keys
 from topics.server.api.call import Call
 from topics.server.api.decoding import check_content_type
 from topics.server.api.dispatch import RouteHandler, Router
@@ -28,6 +28,9 @@ from topics.server.loop.services import Services
 from topics.server.queues.desks import Desks
 from topics.server.surface import routes_of
 
+# More requests in flight than a key that is known can have.
+UNBOUNDED = REMOVED // 2
+
 
 class App:
     """Finds the route of a request, admits it, and lets its handler answer."""
@@ -37,7 +40,7 @@ class App:
         self.services = Services(config, clock=clock)
         self.desks = Desks(self.services)
         self._keys = config.keys
-        self._inflight_max = config.options.max_inflight_per_key
+        self._inflight_max = config.options.max_inflight_per_key or UNBOUNDED
         # With keys, and where the operator has given up on keys, any name may lead here.
         is_open = config.options.allow_insecure_no_auth and not config.is_loopback
         origins = OriginRule(config.cors_origins, has_keys=bool(config.keys) or is_open)
@@ -79,6 +82,18 @@ class App:
         judge = self._judges.get(handler)
         return judge is not None and judge(call, has_body, names)
 
+    def change_keys(self, keys: Keys) -> int:
+        """Takes on other keys, of which there is at least one; how many are not known any more.
+
+        Whoever stays with one of those is told so, and ends.
+        """
+        gone = frozenset(self._keys.replace(keys))
+        if self.services.server is not None:
+            self.services.server.known_heads.forget()
+        for visitor in self.services.visitors.of(gone):
+            visitor.revoke()
+        return len(gone)
+
     def refused(self, call: Call, error: BaseException, status: int) -> None:
         """Counts a request that was answered with an error before its handler had it, or by it."""
         if call.meter is None:
@@ -117,7 +132,7 @@ class App:
                         key.require_name(before + names[index])
                     # Whoever sends this head again has shown it.
                     call.head.caller = key
-                if inflight_max and key.inflight >= inflight_max:
+                if key.inflight >= inflight_max:
                     key.enter(inflight_max)
             if waits and not driver.is_ready:
                 raise services.unready()
@@ -133,9 +148,7 @@ class App:
             call.meter = meter
             # Most are admitted without a call: their head was, and nothing else stands against it.
             key = call.key = call.head.caller
-            if not driver.is_ready or (
-                is_gated and (key is None or (inflight_max and key.inflight >= inflight_max))
-            ):
+            if not driver.is_ready or (is_gated and (key is None or key.inflight >= inflight_max)):
                 admit(call, names)
                 key = call.key
             if is_stream and not driver.is_ready:

@@ -15,7 +15,7 @@ import msgspec
 
 from topics.errors import InvalidRequest
 from topics.nearest import meant
-from topics.server.api.auth import Keys, parse_keys
+from topics.server.api.auth import Keys, parse_keys, read_keys
 from topics.settings import (
     EMBEDDED_FILE_BYTES,
     PREFIX,
@@ -25,9 +25,13 @@ from topics.settings import (
     parse_bool,
     refused,
 )
+from topics.toml_file import read_tables, texts_of
 
 MIB = 1024 * 1024
 API_KEYS = "api_keys"
+# Where the settings of a server are in a file, and what else may be there.
+SERVER_TABLE = "server"
+OTHER_TABLES = ("profiles",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # Variables of other parts of topics, which may stand in the same environment.
 ELSEWHERE = frozenset(
@@ -52,8 +56,11 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 4000
     port_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
     data_dir: str = "topics-data"
     # Who may come in.
+    api_keys_file: str = ""
     allow_insecure_no_auth: bool = False
     probe_auth: bool = False
     cors_origins: str = ""
@@ -109,10 +116,21 @@ def defaults() -> dict[str, Any]:
     return {**found, API_KEYS: ""}
 
 
-def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Config:
+def read_file(path: str) -> dict[str, str]:
+    """The settings in a file's table [server], by name. Raises InvalidRequest."""
+    table = read_tables(path, (SERVER_TABLE, *OTHER_TABLES)).get(SERVER_TABLE, {})
+    return texts_of(f"{path}: [{SERVER_TABLE}]", table, [*defaults()])
+
+
+def load(
+    environment: Mapping[str, str],
+    flags: Mapping[str, str | None],
+    file: Mapping[str, str] | None = None,
+) -> Config:
     """The config of a server. Raises InvalidRequest naming what can not be used.
 
-    `flags` are by name of setting (`max_topics`), absent or None where they were not given.
+    `flags` are by name of setting (`max_topics`), absent or None where they were not given, and so
+    is what a `file` has. A flag wins over a variable, and that over the file.
     """
     fields = {field.name: field for field in setting_fields()}
     known = {PREFIX + name.upper() for name in (*fields, API_KEYS)} | ELSEWHERE
@@ -122,21 +140,22 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Con
             words = meant(key, known) or "; unset it or correct its name"
             raise InvalidRequest(f"{key} is not a setting of topics{words}")
     values: dict[str, Any] = {}
+
+    def given(name: str) -> str | None:
+        found = (flags.get(name), environment.get(PREFIX + name.upper()), (file or {}).get(name))
+        return next((text for text in found if text is not None), None)
+
     for name, field in fields.items():
-        flag = flags.get(name)
-        text = environment.get(PREFIX + name.upper()) if flag is None else flag
+        text = given(name)
         if text is not None:
             values[name] = _value(name, text, field.type)
     mine = {field.name for field in msgspec.structs.fields(ServerOptions)}
     options = ServerOptions(**{name: value for name, value in values.items() if name in mine})
     settings = {name: value for name, value in values.items() if name not in mine}
-    keys = flags.get(API_KEYS)
-    if keys is None:
-        keys = environment.get(PREFIX + API_KEYS.upper())
     config = Config(
         options=options,
         settings=check(Settings(**{"gc_freeze": True, **settings})),
-        keys=_keys(keys),
+        keys=_keys(given(API_KEYS), options.api_keys_file),
     )
     _check(config)
     return config
@@ -188,11 +207,14 @@ def _value(name: str, text: str, kind: Any) -> Any:
         raise refused(name, f"is {text!r}, not a whole number") from None
 
 
-def _keys(text: str | None) -> Keys:
+def _keys(text: str | None, path: str) -> Keys:
+    if path and text is not None:
+        raise refused("api_keys_file", "and TOPICS_API_KEYS are both set: unset one of them")
     try:
-        return parse_keys(text)
+        return read_keys(path) if path else parse_keys(text)
     except InvalidRequest as error:
-        raise InvalidRequest(error.message, setting=API_KEYS) from None
+        setting = "api_keys_file" if path else API_KEYS
+        raise InvalidRequest(error.message, setting=setting) from None
 
 
 def _check(config: Config) -> None:
@@ -209,6 +231,8 @@ def _check(config: Config) -> None:
         near = meant(options.log_level, LOG_LEVELS)
         why = f"is {options.log_level!r}; it must be one of {', '.join(LOG_LEVELS)}{near}"
         raise refused("log_level", why)
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise refused("tls_cert", "and TOPICS_TLS_KEY belong together: set both or none")
     if not options.data_dir:
         raise refused("data_dir", "is empty")
     if not config.keys and not config.is_loopback and not options.allow_insecure_no_auth:

@@ -13,16 +13,18 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from typing import Any
 
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
-from topics.server import descriptors
+from topics.server import descriptors, tls
 from topics.server.app import App
 from topics.server.config import Config, ServerOptions
 from topics.server.http.connections import HttpServer
 from topics.server.http.limits import HttpLimits
+from topics.server.reloading import Reloading
 from topics.storage import heap
 from topics.storage.fs import Fs
 
@@ -47,6 +49,7 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     heap.use_one_heap()
     options = config.options
     connections_max = descriptors.connections_max(config.settings.wal_shards)
+    context = tls.context_of(options)
     stop = _stop_on_signals()
     steps = Engine.opening(options.data_dir, settings=config.settings, fs=fs)
     next(steps)
@@ -61,8 +64,9 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     )  # fmt: skip
     server = app.http_server(limits)
     try:
-        port = await _listen(server, options)
+        port = await _listen(server, options, context)
         app.services.start(server, steps)
+        Reloading(app, context).install()
         _announce(config, port)
         if options.port_file:
             _write_port(options.port_file, port)
@@ -79,9 +83,11 @@ async def serve(config: Config, *, fs: Fs | None = None) -> None:
     LOG.info("stopped")
 
 
-async def _listen(server: HttpServer, options: ServerOptions) -> int:
+async def _listen(
+    server: HttpServer, options: ServerOptions, context: ssl.SSLContext | None
+) -> int:
     try:
-        return await server.listen(options.host.strip("[]"), options.port)
+        return await server.listen(options.host.strip("[]"), options.port, context)
     except OSError as error:
         if isinstance(error, socket.gaierror):
             why = "no host of that name is known; choose another with --host"
@@ -124,8 +130,9 @@ def _announce(config: Config, port: int) -> None:
     auth = f"on, {len(config.keys)} keys" if config.keys else "OFF: everybody may do everything"
     LOG.log(
         logging.INFO if config.keys else logging.WARNING,
-        "topics listens on http://%s, data in %s, auth %s",
-        _address(options, port), os.path.abspath(options.data_dir), auth,
+        "topics listens on %s://%s, data in %s, auth %s",
+        "https" if options.tls_cert else "http", _address(options, port),
+        os.path.abspath(options.data_dir), auth,
     )  # fmt: skip
 
 

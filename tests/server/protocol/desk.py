@@ -39,6 +39,9 @@ class FakeTransport:
         for part in parts:
             self.write(part)
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         self.is_ended = True
 

@@ -5,6 +5,9 @@
     scopes          = read + write + delete + admin, or r, w, d, a, rw;  empty: all
     prefixes        = prefix | prefix | …                                empty: every name
 
+TOPICS_API_KEYS_FILE names a file of such entries, in one line or many; a line that begins with # is
+none. Its keys may change while the server runs: a key that is gone is known nowhere from then on.
+
 Only SHA-256 digests of the secrets are kept. A presented token is hashed and compared with every
 key in constant time, without stopping at a match, so that timing tells nothing about the keys.
 """
@@ -21,6 +24,8 @@ from topics.server.http.message import Request
 from topics.types import ConfigInput, ConfigPatch
 
 READ, WRITE, DELETE, ADMIN = 1, 2, 4, 8
+# Added to what a key has in flight when it is removed: more than it may ever have.
+REMOVED = 1 << 62
 ALL_SCOPES = READ | WRITE | DELETE | ADMIN
 SCOPE_NAMES = {READ: "read", WRITE: "write", DELETE: "delete", ADMIN: "admin"}
 
@@ -66,7 +71,12 @@ class Key:
             self.require_name(config.dead_letter)
 
     def enter(self, inflight_max: int) -> None:
-        """Raises Throttled when the key has as many requests in flight as it may."""
+        """Raises Throttled when the key has as many requests in flight as it may.
+
+        Raises Unauthorized for a key that was removed while somebody still knew it.
+        """
+        if self.inflight >= REMOVED // 2:
+            raise Unauthorized("this API key is not known")
         if inflight_max and self.inflight >= inflight_max:
             raise Throttled(
                 f"this API key has {inflight_max} requests in flight, the most it may have; "
@@ -89,6 +99,22 @@ class Keys:
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
+
+    def replace(self, others: Keys) -> list[Key]:
+        """Takes on the keys of another configuration; those that are gone, or have other rights.
+
+        A key that stays is the same object, so that what it holds is still counted.
+        """
+        before = {(key.digest, key.scopes, key.prefixes): key for key in self._keys}
+        kept = []
+        for key in others:
+            known = before.pop((key.digest, key.scopes, key.prefixes), key)
+            known.number = key.number
+            kept.append(known)
+        self._keys = tuple(kept)
+        for gone in before.values():
+            gone.inflight += REMOVED
+        return list(before.values())
 
     def find(self, token: bytes) -> Key | None:
         """The key of a token. Takes the same time whichever key it is, or none."""
@@ -134,7 +160,7 @@ def scope_names(scopes: int) -> list[str]:
     return [name for bit, name in SCOPE_NAMES.items() if scopes & bit]
 
 
-def parse_keys(text: str | None) -> Keys:
+def parse_keys(text: str | None, source: str = "TOPICS_API_KEYS") -> Keys:
     """The keys of a configuration. Raises InvalidRequest for what is not exactly understood.
 
     None is no configuration, and no keys; a text without a key in it is a mistake, since it would
@@ -147,32 +173,46 @@ def parse_keys(text: str | None) -> Keys:
     for number, entry in enumerate(entries, 1):
         if not entry:
             continue
-        key = _parse_key(number, entry)
+        key = _parse_key(number, entry, source)
         if any(hmac.compare_digest(key.digest, other.digest) for other in keys):
-            raise InvalidRequest(f"TOPICS_API_KEYS: entry {number} repeats the secret of another")
+            raise InvalidRequest(f"{source}: entry {number} repeats the secret of another")
         keys.append(key)
     if not keys:
-        raise InvalidRequest("TOPICS_API_KEYS is set but names no key: correct it or unset it")
+        raise InvalidRequest(f"{source} is set but names no key: correct it or unset it")
     return Keys(keys)
 
 
-def _parse_key(number: int, entry: str) -> Key:
+def read_keys(path: str) -> Keys:
+    """The keys of a file. Raises InvalidRequest, as `parse_keys` or where it can not be read."""
+    source = "TOPICS_API_KEYS_FILE"
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise InvalidRequest(f"{source} can not be read: {error.strerror}: {path}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{source} is not UTF-8: {path}") from None
+    entries = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
+    return parse_keys(",".join(entries), source)
+
+
+def _parse_key(number: int, entry: str, source: str) -> Key:
     secret, _, rest = entry.partition(":")
     scope_field, _, prefix_field = rest.partition(":")
     if not secret:
-        raise InvalidRequest(f"TOPICS_API_KEYS: entry {number} has no secret")
+        raise InvalidRequest(f"{source}: entry {number} has no secret")
     scopes = 0
     for word in scope_field.split("+") if scope_field else ():
         bit = _SCOPES.get(word)
         if bit is None:
             raise InvalidRequest(
-                f"TOPICS_API_KEYS: entry {number} has a scope that is none of read, write, "
+                f"{source}: entry {number} has a scope that is none of read, write, "
                 "delete, admin, r, w, d, a, rw"
             )
         scopes |= bit
     prefixes = tuple(prefix_field.split("|")) if prefix_field else ()
     if not all(prefixes):
         # It would match every name.
-        raise InvalidRequest(f"TOPICS_API_KEYS: entry {number} has an empty prefix in its list")
+        raise InvalidRequest(f"{source}: entry {number} has an empty prefix in its list")
     digest = hashlib.sha256(secret.encode()).digest()
     return Key(number, digest, scopes or ALL_SCOPES, prefixes)

@@ -38,7 +38,7 @@ class Meter:
         counts, many = self.counts, len(began_s)
         self.total_ms += (now_s * many - sum(began_s)) * 1000
         slowest = bisect_left(EDGES_MS, (now_s - min(began_s)) * 1000)
-        if many == 1 or slowest == bisect_left(EDGES_MS, (now_s - max(began_s)) * 1000):
+        if slowest == bisect_left(EDGES_MS, (now_s - max(began_s)) * 1000):
             counts[slowest] += many
             return
         for one_s in began_s:

@@ -29,6 +29,7 @@ ID_CHARS_MAX = 16 * 1024
 # A stream is told that its topics are paced at most this often.
 ADVICE_S = 5.0
 SLOW_CODE = 408
+DENIED_CODE = 401
 DRAIN_CODE = 503
 _ACCEPTED = re.compile(r"(text/event-stream|text/\*|\*/\*)\s*(;.*)?", re.IGNORECASE)
 _REFUSED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*(;|$)")

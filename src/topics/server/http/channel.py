@@ -181,7 +181,7 @@ class Channel(Ending):
         self._ended_at = self.server.now
         if self._is_lingering:
             self._resume_reading()
-            transport.write_eof()
+            self._send_no_more(transport)
         else:
             transport.close()
 

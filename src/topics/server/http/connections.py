@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from email.utils import formatdate
 from typing import cast
@@ -86,11 +87,12 @@ class HttpServer:
     def connection_count(self) -> int:
         return sum(map(len, self._slots))
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listens on an address; returns the port, which the system chooses for port 0."""
         listener = await self.loop.create_server(
-            self.protocol, host, port, backlog=BACKLOG, reuse_address=True
-        )
+            self.protocol, host, port, backlog=BACKLOG, reuse_address=True, ssl=tls,
+            ssl_handshake_timeout=self.limits.head_s if tls else None,
+        )  # fmt: skip
         self._listeners.append(listener)
         for door in listener.sockets:
             _keep_alive(door)

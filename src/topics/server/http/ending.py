@@ -53,6 +53,14 @@ class Ending(asyncio.Protocol):
         host, port = found[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    @staticmethod
+    def _send_no_more(transport: asyncio.Transport) -> None:
+        """Half a close; a whole one after what was written where TLS knows no halves."""
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:
+            transport.close()
+
     def abort(self) -> None:
         """Drops the connection and what it still had to send."""
         if self._transport is not None:

@@ -376,7 +376,9 @@ class Exchange(Channel):
         """
         self._flush_whole()
         everything = self._everything()
-        if not everything or any(request.on_abandoned for request in everything):
+        # Over TLS nothing can be sent to a client that has closed its half.
+        is_whole = self._transport is not None and not self._transport.can_write_eof()
+        if is_whole or not everything or any(request.on_abandoned for request in everything):
             return False
         self._is_last = self._is_due = True
         return True

@@ -353,8 +353,8 @@ class H2Protocol(Ending):
         for stream in list(self._streams.values()):
             stream.lose()
         if transport is not None and not transport.is_closing():
-            transport.write_eof()
             transport.resume_reading()
+            self._send_no_more(transport)
 
     def _flush(self) -> None:
         self._unflushed_bytes = 0

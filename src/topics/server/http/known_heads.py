@@ -105,6 +105,11 @@ class KnownHeads:
             self.sealed.clear()
         self.forms[place] = head
 
+    def forget(self) -> None:
+        """Whose secret is in a head may be another matter from now on."""
+        for known in (self.exact, self.sealed, self.forms, self.samples):
+            known.clear()
+
     def find(self, raw: bytes) -> Known | None:
         """A known head that is perhaps not in `exact` by its bytes, or that has a secret."""
         came, place = self.exact, raw

@@ -86,7 +86,7 @@ class Takeover(Ending):
         self._ended_at = self._server.now
         if transport.is_closing():
             return
-        transport.write_eof()
+        self._send_no_more(transport)
 
     def _mark_closed(self) -> None:
         if self._is_closed:

@@ -199,7 +199,7 @@ class WebSocket(Takeover):
         self._ended_at = self._server.now
         self._mark_closed()
         if transport is not None and not transport.is_closing():
-            transport.write_eof()
+            self._send_no_more(transport)
 
     # -- life --------------------------------------------------------------------------------
 

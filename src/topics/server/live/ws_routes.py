@@ -14,7 +14,7 @@ import msgspec
 
 from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
 from topics.engine.state.write_request import decode_write
-from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError
+from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError, Unauthorized
 from topics.server.api.auth import READ, WRITE, Key
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode_json
@@ -51,6 +51,7 @@ PENDING_MAX = 1024
 # The close code for "try again later".
 TRY_AGAIN = 1013
 GOING_AWAY = 1001
+NOT_ALLOWED = 1008
 
 _ENCODER = msgspec.json.Encoder()
 _OPS = {
@@ -336,6 +337,16 @@ class Connection:
             {"op": "error", "code": "shutting_down", "message": "the server is going away"}, None
         )
         self._socket.close(GOING_AWAY, "shutting down")
+
+    # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+
+    @property
+    def key(self) -> Key | None:
+        return self._key
+
+    def revoke(self) -> None:
+        self._send_error(Unauthorized("this API key is not known any more"), None)
+        self._socket.close(NOT_ALLOWED, "the key is not known any more")
 
     def sight(self) -> Sight:
         cursors = [one for subscription in self._topics.values() for one in subscription.cursors]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
-from topics.server.api.sse_frames import ADVICE_S, DRAIN_CODE
+from topics.server.api.sse_frames import ADVICE_S, DENIED_CODE, DRAIN_CODE
 from topics.server.http.event_stream import EventStream
 from topics.server.loop.services import Services
 from topics.server.loop.visitors import Kind, Sight
@@ -80,6 +80,13 @@ class EventOutlet:
         self._delivery.leave(self._key)
 
     # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+
+    @property
+    def key(self) -> Key | None:
+        return self._key
+
+    def revoke(self) -> None:
+        self._end(DENIED_CODE, "unauthorized: this API key is not known any more")
 
     def sight(self) -> Sight:
         stream = self._stream

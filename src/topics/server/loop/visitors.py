@@ -6,7 +6,7 @@ when somebody looks, so that staying costs one entry of a table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol
 
 from topics.engine.engine import Engine
@@ -31,6 +31,13 @@ class Visitor(Protocol):
     @property
     def kind(self) -> Kind: ...
 
+    @property
+    def key(self) -> Key | None: ...
+
+    def revoke(self) -> None:
+        """Its key is not known any more: it is told so, and ends."""
+        ...
+
     def sight(self) -> Sight: ...
 
 
@@ -54,6 +61,10 @@ class Visitors:
 
     def leave(self, number: int) -> None:
         self._all.pop(number, None)
+
+    def of(self, keys: Container[Key]) -> list[Visitor]:
+        """Those of some keys."""
+        return [visitor for visitor in self._all.values() if visitor.key in keys]
 
     def after(self, last: int) -> Iterator[tuple[int, Visitor]]:
         """Those with a higher number. They may not change while it is asked."""

@@ -7,8 +7,9 @@ from time import perf_counter
 
 from topics.engine.queues.handle import QueueHandle
 from topics.engine.state.queue_values import Claimant, Claimed, lease_id
-from topics.errors import TopicNotFound
-from topics.server.api.call import Call, count_together
+from topics.errors import TopicNotFound, Unauthorized
+from topics.server.api.auth import Key
+from topics.server.api.call import Call
 from topics.server.loop.visitors import Kind, Sight
 from topics.server.queues.desk import Desk
 from topics.server.queues.desks import Desks
@@ -88,6 +89,15 @@ class Claim:
 
     # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
 
+    @property
+    def key(self) -> Key | None:
+        return self._call.key
+
+    def revoke(self) -> None:
+        if self._desk is not None:
+            self._desk.leave(self)
+        self.fail(Unauthorized("this API key is not known any more"))
+
     def sight(self) -> Sight:
         call, services = self._call, self._desks.services
         since_ts = services.clock.wall_ms() - int(call.elapsed_ms())
@@ -138,9 +148,9 @@ class Claim:
     def _finish(self, claimed: Claimed) -> None:
         self._forget()
         call = self._call
-        now_s = perf_counter()
-        count_together((call,), now_s)
-        took_ms = (now_s - call.began_s) * 1000
+        took_ms = (perf_counter() - call.began_s) * 1000
+        if call.meter is not None:
+            call.meter.note(200, took_ms)
         call.respond_json(render(self.name, claimed, took_ms, call.parked_ms))
 
     def _forget(self) -> None:

@@ -14,8 +14,9 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
+from topics.errors import Unauthorized
 from topics.loose import Loose
-from topics.server.api.auth import READ
+from topics.server.api.auth import READ, Key
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode, parse_epoch
 from topics.server.api.fields import FALSE_TRUE
@@ -175,6 +176,14 @@ class Reading:
         self.wake()
 
     # -- topics.server.loop.visitors.Visitor -----------------------------------------------------
+
+    @property
+    def key(self) -> Key | None:
+        return self._call.key
+
+    def revoke(self) -> None:
+        self._leave()
+        self._call.fail(Unauthorized("this API key is not known any more"))
 
     def sight(self) -> Sight:
         call, engine = self._call, self._services.engine
