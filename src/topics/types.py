@@ -160,10 +160,13 @@ def convert(value: object, into: Any, what: str) -> Any:
         raise InvalidRequest(f"{what}: {in_words(error, into)}") from None
 
 
+_decode = msgspec.json.Decoder().decode
+
+
 def value_of(data: msgspec.Raw | bytes) -> Any:
     """JSON as a Python value."""
     try:
-        return msgspec.json.decode(data)
+        return _decode(data)
     except msgspec.DecodeError:
         # Lone surrogates and numbers out of range: the standard library takes them.
         return json.loads(bytes(data))

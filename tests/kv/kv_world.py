@@ -67,7 +67,8 @@ class KvWorld:
         self.snapshots: list[tuple[Any, dict[str, tuple[int, int]]]] = []
         # The newest value of each key that the replica had: an older one never comes again.
         self.newest: dict[str, int] = {}
-        # Where its router was when it was dropped.
+        # Where its router was when it was dropped, if it had brought something: before that the
+        # replica has nothing, and a later start would leave out what is older for good.
         self.left_at = 0
 
     @property
@@ -161,7 +162,8 @@ class KvWorld:
     def unroute(self) -> None:
         """The replica is left to itself; nobody waits for it any more."""
         with contextlib.suppress(RouterNotFound):
-            self.left_at = self.engine.router(ROUTER).place.cursor
+            place = self.engine.router(ROUTER).place
+            self.left_at = place.cursor if place.forwarded_total else 0
         self.engine.delete_router(ROUTER)
 
     def route(self, from_seq: int) -> None:

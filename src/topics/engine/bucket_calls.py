@@ -63,24 +63,21 @@ class BucketCalls(Lifecycle):
 
     def value_at(self, topic: Topic, seq: int) -> tuple[bytes, int]:
         """Data and time of a live record. Raises ColdMiss."""
-        value, columns, place = self._record_at(topic, seq)
-        return value, columns.time_of(place)
+        self._check_open()
+        block = topic.blocks[topic.block_at(seq)]
+        columns, place = self.core.segments.columns(block), seq - block.first
+        return _data(columns, place), columns.time_of(place)
 
-    def data_at(self, topic: Topic, seq: int) -> bytes:
-        """The data of a live record. Raises ColdMiss."""
-        return self._record_at(topic, seq)[0]
-
-    def _record_at(self, topic: Topic, seq: int) -> tuple[bytes, Columns, int]:
+    def data_at_hand(self, topic: Topic, seq: int) -> bytes | None:
+        """The data of a live record that is in memory; None for any other."""
         if self._is_closed:
             self._check_open()
         blocks = topic.blocks
         block = blocks[-1]
         if seq < block.first:
             block = blocks[topic.block_at(seq)]
-        columns = block.columns or self.core.segments.columns(block)
-        place, ends, metas = seq - block.first, columns.ends, columns.metas
-        raw = bytes(columns.payload[ends[place - 1] if place else 0 : ends[place]])
-        return data_of(raw, has_meta=metas is not None and bool(metas[place])), columns, place
+        columns = block.columns
+        return None if columns is None else _data(columns, seq - block.first)
 
     def time_at(self, topic: Topic, seq: int) -> int:
         """When a live record was committed; never waits for the cold store."""
@@ -204,3 +201,9 @@ class BucketCalls(Lifecycle):
                     lowest = lowest or block.first + at
                     highest = block.first + block.dead.rfind(DEAD)
         return lowest, highest
+
+
+def _data(columns: Columns, place: int) -> bytes:
+    ends, metas = columns.ends, columns.metas
+    raw = bytes(columns.payload[ends[place - 1] if place else 0 : ends[place]])
+    return data_of(raw, has_meta=metas is not None and bool(metas[place]))

@@ -9,7 +9,6 @@ Filling and compacting are done beside the calls, a little with each.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -17,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
-from topics.engine.state.segments import ColdMiss
 from topics.engine.state.write_request import json_of
 from topics.errors import BucketNotFound, KeyNotFound
 from topics.kv import reading
@@ -81,9 +79,9 @@ class Reads:
         if at_seq is None and bucket is not None and not bucket.topic.dropped:
             # The short way of most reads: a bucket that is known, a record that is in memory.
             seq = bucket.index.live_seq(key)
-            if seq:
-                with contextlib.suppress(ColdMiss):
-                    return value_of(self._engine.data_at(bucket.topic, seq))
+            data = self._engine.data_at_hand(bucket.topic, seq) if seq else None
+            if data is not None:
+                return value_of(data)
         found = self.entry(key, at_seq=at_seq)
         return default if found is None else found.value
 

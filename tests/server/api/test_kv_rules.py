@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.server.api.test_kv import Kv
+from tests.server.api.test_kv import Kv, wait_for
 from tests.support.servers import Client, inside
 
 
@@ -144,3 +144,30 @@ def test_the_history_of_a_key_under_a_range_marker_ends_with_it(client: Client) 
     kv.compact(max_age_ms=0)
     versions = kv.get("p:1", "?history=true").json["versions"]
     assert [v["seq"] for v in versions] == [3]
+
+
+def test_a_router_between_buckets_that_is_made_anew_goes_on_or_is_refused(client: Client) -> None:
+    """Each source seq is applied once; where a deleted key could stay it is 409, and says why."""
+    source, replica = bucket(client, "anew-source"), bucket(client, "anew-replica")
+    path, asked = "/v0/routers/rules-anew", {"source": source.topic, "dest": replica.topic}
+    source.put("k", 1)
+    source.put("k", 2)
+    assert client.put(path, {**asked, "from_seq": 0}).status == 201
+    wait_for(client, "rules-anew")
+    replica.compact(max_age_ms=0)
+    second = client.put("/v0/routers/rules-second", {**asked, "from_seq": 0})
+    assert (second.status, second.detail["reason"]) == (409, "router_dest_fan_in")
+    assert client.delete(path).json["deleted"] is True
+    assert client.put(path, {**asked, "from_seq": 0}).status == 201
+    wait_for(client, "rules-anew")
+    assert (replica.get("k").json["value"], replica.state()["head_seq"]) == (2, 2)
+    client.delete(path)
+    source.delete("k")
+    assert source.compact(max_age_ms=0)["removed_tombstones"] == 1
+    refused = client.put(path, {**asked, "from_seq": 0})
+    assert (refused.status, refused.code) == (409, "topic_exists_incompatible")
+    assert refused.detail["reason"] == "router_dest_outdated"
+    client.delete(replica.path)
+    assert client.put(path, {**asked, "from_seq": 0}).status == 201
+    wait_for(client, "rules-anew")
+    assert replica.keys() == []
