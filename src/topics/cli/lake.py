@@ -94,20 +94,20 @@ def sync(
     if once and continuous:
         raise typer.BadParameter("--once and --continuous exclude each other")
     need_deltalake()
-    from topics.client.client import Client
     from topics.lake.layout import Lake
     from topics.lake.loop import SyncLoop, Wishes
 
     give_up_s = GIVE_UP_ONCE_S if once else GIVE_UP_S
     if give_up_after is not None:
         give_up_s = server.duration_ms(give_up_after) / 1000
-    loop = SyncLoop(
-        Lake(lake), Client(url, token, retries=_SHORT), patterns, _Session(master, once=once).get,
-        give_up_after_s=give_up_s, told=_tell,
-        waits=lambda why: server.tell(f"trying again: {why}"),
-        wishes=Wishes(propagate_deletes, latest, by_day=partition_by is not None),
-    )  # fmt: skip
-    code = _run(loop, once=once)
+    with server.connected(url, token, _SHORT) as client:
+        loop = SyncLoop(
+            Lake(lake), client, patterns, _Session(master, once=once).get,
+            give_up_after_s=give_up_s, told=_tell,
+            waits=lambda why: server.tell(f"trying again: {why}"),
+            wishes=Wishes(propagate_deletes, latest, by_day=partition_by is not None),
+        )  # fmt: skip
+        code = _run(loop, once=once)
     if as_json:
         server.write_json([loop.results[topic] for topic in sorted(loop.results)])
     if code:
