@@ -27,6 +27,8 @@ from topics.storage.fs import Fs, join, opened
 
 NAME_BYTES_MAX = 512
 NAME_PART_BYTES_MAX = 200
+# What is written of an object before it is synced.
+SYNC_BYTES = 2 * 1024 * 1024
 
 _PART = r"[A-Za-z0-9_=-]+"
 NAME = re.compile(rf"(?:{_PART}/)*{_PART}(?:\.{_PART})+")
@@ -170,12 +172,16 @@ class DirectoryStore:
         return (join(self._root, parent) if parent else self._root), leaf
 
     def _write(self, path: str, data_parts: Iterable[bytes]) -> None:
-        offset = 0
+        offset = synced = 0
         with opened(self._fs, path, create=True) as file:
             for part in data_parts:
                 if part:
                     file.pwrite(part, offset)
                     offset += len(part)
+                if offset - synced >= SYNC_BYTES:
+                    # A little at a time: the log on the same disk waits for all of it else.
+                    file.sync()
+                    synced = offset
             file.sync()
 
     def _walk(self, directory: str) -> Iterator[str]:
