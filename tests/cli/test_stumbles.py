@@ -151,3 +151,17 @@ def test_versions_for_scripts() -> None:
     assert found["topics"] == topics.__version__
     assert found["python"] == sys.version.split()[0]
     assert {"implementation", "system", "release", "machine"} < found.keys()
+
+
+@pytest.mark.parametrize("command", ["status", "audit", "gaps", "sync x", "optimize", "vacuum"])
+def test_the_lake_without_its_packages_says_what_to_install(command: str, tmp_path: Path) -> None:
+    without = "pyarrow", "deltalake", "pyspark"
+    program = f"import sys; sys.modules.update(dict.fromkeys({without!r}))\n"
+    program += "from topics.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "lake", *command.split(), "--lake", str(tmp_path)],
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (exits.NOT_SO, "")
+    [line] = done.stderr.splitlines()
+    assert "pip install 'topics-log[spark]'" in line

@@ -88,6 +88,8 @@ def main() -> None:
         hint = HINTS.get(error.code, "") if not is_away or "url" in error.detail else ""
         code = exits.UNREACHABLE if is_away else exits.NOT_SO
         _fail(f"{error.message}; {hint}" if hint else error.message, code)
+    except ModuleNotFoundError as error:
+        _fail(f"{error.name} is missing: pip install 'topics-log[spark]'", exits.NOT_SO)
     except (ConnectionError, TimeoutError) as error:
         _fail(str(error) or type(error).__name__, exits.UNREACHABLE)
     except OSError as error:
