@@ -16,7 +16,8 @@ from topics.engine.offline import backups
 from topics.engine.offline.check import check
 from topics.engine.offline.restore import restore
 from topics.storage.tiers import DirectoryStore
-from topics.testing import CrashPlan, FakeClock, FakeDisk
+from topics.testing import CrashPlan, FakeClock, FakeDisk, Fault, FaultFs
+from topics.testing.faultfs import Operation
 
 DEST, TARGET = "/backups", "/restored"
 QUICK = ("lose-all", "keep-all", "odd-sectors", "dirs-lost-data-kept")
@@ -113,6 +114,31 @@ def crash_restores(plans: list[CrashPlan], *, is_moment: bool) -> int:
     look(world.disk.crashed(PLANS[0]), False)
     assert world.disk.crashed(PLANS[0]).exists(TARGET)
     return seen[0]
+
+
+@pytest.mark.parametrize("operation", ["create", "pwrite", "sync", "rename", "sync_dir", "pread"])
+def test_a_place_that_fails_costs_the_backup_and_nothing_else(operation: Operation) -> None:
+    """Any call to it fails once: there is no second backup, words say so, and writes go on."""
+    world = prepared()
+    nth, is_failing = 0, True
+    while is_failing:
+        nth += 1
+        fault = Fault(operation, nth=nth, path_contains=DEST)
+        store = DirectoryStore(FaultFs(world.disk, fault), DEST)
+        world.clock.advance(1)
+        world.engine.maintenance.backups.begin(DEST, store)
+        while world.engine.maintenance.backups.is_running:
+            world.engine.maintenance.step()
+        status = world.engine.backup_status
+        assert status is not None
+        is_failing = bool(fault.fired)
+        found = backups.verify(DirectoryStore(world.disk, DEST))
+        assert found.ok, found.problems
+        if status.state == "failed":
+            assert status.error
+        world.fill("a", 1)
+    assert nth > 1
+    assert status.state == "done"
 
 
 @pytest.mark.slow

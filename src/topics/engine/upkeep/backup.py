@@ -109,7 +109,8 @@ class Backups:
             next(steps)
         except StopIteration as ended:
             self._end_well(ended.value)
-        except (OSError, TopicsError) as error:
+        except Exception as error:
+            # Whatever it was, it is none of the log, unless that says so.
             self._end_badly(error)
             if isinstance(error, Poisoned):
                 raise
@@ -131,9 +132,10 @@ class Backups:
             bytes=manifest.bytes, bytes_done=manifest.bytes, bytes_copied=manifest.bytes_copied,
         )  # fmt: skip
 
-    def _end_badly(self, error: OSError | TopicsError) -> None:
-        told = typed(error, "nothing was backed up") if isinstance(error, OSError) else error
-        self._fail(str(told))
+    def _end_badly(self, error: Exception) -> None:
+        if isinstance(error, OSError):
+            error = typed(error, "nothing was backed up")
+        self._fail(str(error) if isinstance(error, TopicsError) else repr(error))
 
     def _fail(self, why: str) -> None:
         status = self.status
