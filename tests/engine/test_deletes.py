@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World, explained, seqs, tagged
+from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
 from topics.errors import InvalidRequest, Overloaded, TopicNotFound
@@ -213,7 +214,7 @@ DELETES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("delete", DELETES, ids=str)
 @pytest.mark.parametrize("how", ENDINGS)
 @pytest.mark.parametrize("checkpoints", ["none", "before", "after", "both"])
-@pytest.mark.parametrize("durability", ["disk", "fsync"])
+@pytest.mark.parametrize("durability", quick_first(["disk", "fsync"], 1))
 def test_a_delete_survives_restarts(
     world: World, delete: dict[str, Any], how: Ending, checkpoints: str, durability: str
 ) -> None:

@@ -20,6 +20,7 @@ from tests.support.engines import (
     seqs,
     tagged,
 )
+from tests.support.tiers import quick_first
 from topics.engine.commit.syncing import Syncer
 from topics.engine.state.write_request import request_of
 from topics.storage.frames import Mark
@@ -378,7 +379,7 @@ def check_restart(world: World, durability: str, how: Ending, before: Look, epoc
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-@pytest.mark.parametrize("checkpoints", ["none", "between", "after"])
+@pytest.mark.parametrize("checkpoints", quick_first(["between", "none", "after"], 1))
 @pytest.mark.parametrize(("first", "second"), list(permutations(CLASSES, 2)))
 def test_a_class_can_change_in_place(
     world: World, first: str, second: str, how: Ending, checkpoints: str
@@ -403,7 +404,7 @@ def test_a_class_can_change_in_place(
 @pytest.mark.parametrize("how", ENDINGS)
 @pytest.mark.parametrize("removal", ["before", "match", "cap", "ttl", "everything"])
 @pytest.mark.parametrize("checkpoint", [False, True])
-@pytest.mark.parametrize("last", ["memory", "disk", "fsync"])
+@pytest.mark.parametrize("last", quick_first(["disk", "memory", "fsync"], 1))
 def test_what_went_while_a_topic_was_ephemeral_stays_gone(
     world: World, how: Ending, removal: str, checkpoint: bool, last: str
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.engines import Ending, World, explained
+from tests.support.tiers import quick_first
 from topics.engine.state.write_request import request_of
 from topics.types import Appended
 
@@ -44,7 +45,7 @@ def seen(world: World) -> tuple[object, ...]:
     return (bytes(page.records_json), *counts, explained(world.engine, "t"))
 
 
-@pytest.mark.parametrize("how", [None, "clean", "kill"])
+@pytest.mark.parametrize("how", quick_first(["kill", "clean", None], 1))
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("durability", CLASSES)
 def test_records_written_alone_are_those_of_a_batch(

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World
+from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.errors import InvalidRequest, TopicsError
 
@@ -50,7 +51,9 @@ def test_every_spelling_survives_every_path(world: World, how: Ending | None, se
 
 
 @pytest.mark.parametrize("text", SPELLINGS + LONE)
-@pytest.mark.parametrize("fields", ['"tag":"g"', '"meta":{"k":"v"}', '"node":"n","tag":"g"'])
+@pytest.mark.parametrize(
+    "fields", quick_first(['"node":"n","tag":"g"', '"tag":"g"', '"meta":{"k":"v"}'], 1)
+)
 def test_data_is_verbatim_beside_other_fields(engine: Engine, text: str, fields: str) -> None:
     """Tags, nodes and meta before or behind the data do not touch it."""
     record = f'{{{fields},"data":{text}}},{{"data":{text},{fields}}}'

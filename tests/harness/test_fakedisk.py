@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tiers import quick_first
 from topics.testing import CrashPlan, DiskCrashed, FakeDisk
 
 ALL_PLANS = [*CrashPlan.standard(), *(CrashPlan.random(seed) for seed in range(20))]
@@ -26,7 +27,7 @@ def durable_file(disk: FakeDisk, path: str, data: bytes) -> Any:
     return file
 
 
-@pytest.mark.parametrize("one", ALL_PLANS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", quick_first(ALL_PLANS, 12), ids=lambda one: one.name)
 class TestEveryPlan:
     """What holds after any crash whatsoever."""
 

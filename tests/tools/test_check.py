@@ -379,7 +379,7 @@ def test_what_is_not_there_exits_3_and_is_not_made(tmp_path: Path, command: str)
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("names", [[], ["notes.txt", "Makefile", "src"]])
+@pytest.mark.parametrize("names", quick_first([["notes.txt", "Makefile", "src"], []], 1))
 def test_a_directory_that_is_not_ours_ends_it_after_one_line(
     tmp_path: Path, names: list[str]
 ) -> None:

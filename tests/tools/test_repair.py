@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.directories import SMALL, busy, fill, flip, image, look, look_at, topics
+from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.engine.offline.check import check
 from topics.engine.offline.repair import Repaired, repair
@@ -166,7 +167,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", quick_first(DAMAGES, 4), ids=lambda damage: damage.__name__)
 def test_a_repaired_directory_opens_is_sound_and_tells_every_loss(
     sound: tuple[Path, dict[str, Any]], directory: Path, damage: Damage
 ) -> None:

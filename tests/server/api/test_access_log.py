@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.servers import Served, environment, inside
 from topics.cli.log_lines import TextLines
 from topics.server.api.call import Call
@@ -51,6 +53,7 @@ def test_each_request_is_told_with_peer_key_and_time_and_without_its_query(tmp_p
     assert SECRET not in served.log()
 
 
+@pytest.mark.slow
 def test_only_slow_requests_are_told_where_only_those_are_asked_for(tmp_path: Path) -> None:
     with Served(tmp_path, TOPICS_SLOW_REQUEST_MS="150") as served:
         with served.wait_ready().client() as client:
@@ -99,6 +102,7 @@ def test_a_flood_of_denials_does_not_flood_the_log() -> None:
     assert rate.take_besides() == 0
 
 
+@pytest.mark.slow
 def test_debug_says_more_than_info(tmp_path: Path) -> None:
     found = {}
     for level in ("info", "debug"):
@@ -113,6 +117,7 @@ def test_debug_says_more_than_info(tmp_path: Path) -> None:
     assert ("/v0/topics/:topic", "topic_not_found") in told
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_plain_text_with_iso_times(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
