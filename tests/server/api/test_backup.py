@@ -211,31 +211,33 @@ def test_killed_in_the_middle_there_is_no_backup(tmp_path: Path) -> None:
 
 def test_killed_in_the_middle_there_is_no_directory(tmp_path: Path) -> None:
     """A restore that is killed leaves nothing under the name that it was asked for."""
-    draw = random.Random(11)
-    data, dest, target = tmp_path / "data", tmp_path / "backups", tmp_path / "restored"
+    data, dest = tmp_path / "data", tmp_path / "backups"
     with Engine.open(data) as engine:
         for _ in range(20):
             engine.append("t", [{"data": "x" * 1000}] * 100)
         engine.checkpoint()
         engine.append("t", [{"data": "x" * 1000}] * 100)
         engine.backup(dest)
-    arguments = [sys.executable, "-m", "topics", "restore", str(dest), "--to", str(target)]
+    arguments = [sys.executable, "-m", "topics", "restore", str(dest), "--to"]
     is_killed = 0
-    for _ in range(6):
-        process = subprocess.Popen(arguments, env=environment(), stdout=subprocess.DEVNULL)
+    # From when it has begun to build on.
+    for number, delay_s in enumerate((0.0, 0.01, 0.03, 0.1, 0.2, 0.4)):
+        target = tmp_path / f"restored{number}"
+        process = subprocess.Popen(
+            [*arguments, str(target)], env=environment(), stdout=subprocess.DEVNULL
+        )
         deadline = time.monotonic() + 20
-        # From when it has begun to build on, at any moment.
-        while not list(tmp_path.glob(".restored.*")) and time.monotonic() < deadline:
+        while not list(tmp_path.glob(f".{target.name}.*")) and time.monotonic() < deadline:
+            if process.poll() is not None:
+                break
             time.sleep(0.002)
-        time.sleep(draw.random() * 0.5)
+        time.sleep(delay_s)
         process.kill()
         process.wait()
-        if target.exists():
-            assert check(OsFs(), str(target)).ok
-            break
-        is_killed += 1
+        is_killed += not target.exists()
+        if not target.exists():
+            topics("restore", str(dest), "--to", str(target))
+        assert check(OsFs(), str(target)).ok
+        with Engine.open(target) as engine:
+            assert engine.state("t").head_seq == 2100
     assert is_killed
-    if not target.exists():
-        topics("restore", str(dest), "--to", str(target))
-    with Engine.open(target) as engine:
-        assert engine.state("t").head_seq == 2100
