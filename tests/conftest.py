@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,12 @@ from tests.support import fault_kinds, summary
 PREFIX = "topics_"
 IMAGES = "topics_crash_images"
 SHARES = pytest.StashKey[float]()
+
+
+def pytest_configure() -> None:
+    # A shell without job control starts background work deaf to interrupts, and so would be the
+    # commands that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

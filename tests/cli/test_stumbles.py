@@ -83,7 +83,7 @@ def busy_port() -> Iterator[str]:
     "stumble",
     quick_first(
         [
-            ("--port PORT", "127.0.0.1:PORT: another program listens there; stop it, or"),
+            ("--port PORT", "127.0.0.1:PORT: the port is in use; stop what listens there, or"),
             ("--data-dir theirs", "theirs is not a topics directory: it holds 'notes.txt' and no"),
             ("--data-dir file", "there is a file where a directory should be: HERE/file"),
             ("--data-dir file/below", "there is a file where a directory should be: HERE/file"),

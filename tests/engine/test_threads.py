@@ -34,7 +34,7 @@ ARGUMENTS: dict[str, Any] = {
     "given": None, "router": {"source": "t", "dest": "u"}, "claimants": [], "before_seq": 1,
     "match": None, "if_empty": False, "delay_ms": 0, "lease_ms": 1000, "lease_ids": None,
     "held": [], "ts": 1, "asked": Asked(), "topic": "t", "producer": "p", "batch": 1,
-    "query": "q", "stages": [], "names": [],
+    "query": "q", "stages": [], "names": [], "dest": "/backups",
 }  # fmt: skip
 
 

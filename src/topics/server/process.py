@@ -36,8 +36,8 @@ SWITCH_INTERVAL_S = 0.0001
 LAST_WORDS_S = 0.2
 # Why a port can not be opened, and what to try.
 _NO_DOOR = {
-    errno.EADDRINUSE: "another program listens there; stop it, or choose another port with --port "
-    "(0 lets the system choose)",
+    errno.EADDRINUSE: "the port is in use; stop what listens there, or choose another port with "
+    "--port (0 lets the system choose)",
     errno.EADDRNOTAVAIL: "this machine has no such address; choose another with --host",
     errno.EACCES: "this user may not open it; choose a port above 1023 with --port",
 }
