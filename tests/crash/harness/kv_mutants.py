@@ -9,6 +9,7 @@ KV_MUTANTS = (
         "marker removed before its readers", "kv/compaction.py",
         "            elif seq > self._readers_seq:\n", "            elif False:\n",
         area="kv", first="histories",
+        also=(("kv/compactor.py", "any(each.seq < batch.unmarked_seq for", "any(False for"),),
     ),
     Mutant(
         "marker removed that a snapshot needs", "kv/compaction.py",

@@ -13,7 +13,7 @@ KEYS = ",".join(
         "reader:read",
         "writer:w",
         "deleter:delete",
-        "admin:a",
+        "manager:a",
         "both:rw",
         "tenant::t42:|shared.",
         "tenant-reader:r:t42:",

@@ -15,7 +15,7 @@ from topics.server.api.auth import ADMIN, ALL_SCOPES, DELETE, READ, WRITE, parse
 from topics.server.routes.listing import visible_prefixes
 
 KEY_SCOPES = {
-    "root-secret": ALL_SCOPES, "reader": READ, "writer": WRITE, "deleter": DELETE, "admin": ADMIN,
+    "root-secret": ALL_SCOPES, "reader": READ, "writer": WRITE, "deleter": DELETE, "manager": ADMIN,
     "both": READ | WRITE,
 }  # fmt: skip
 ROUTES = [

@@ -176,7 +176,7 @@ def test_a_key_needs_scope_and_names(tmp_path: Path) -> None:
 
 
 def check_scope_and_names(locked: Served) -> None:
-    with locked.client("reader") as reader, locked.client("admin") as admin:
+    with locked.client("reader") as reader, locked.client("manager") as admin:
         assert route(reader, "ra", "rb").status == 403
         assert route(admin, "ra", "rb").status == 201
         assert reader.get("/v0/routers/ra->rb").status == 200

@@ -141,7 +141,7 @@ def test_scopes_and_prefixes(locked: Served, producer: str) -> None:
     with locked.client("writer") as writer:
         made = stage(writer, producer, "other", 1)
         assert made.status == 201
-        for token in ("reader", "deleter", "admin"):
+        for token in ("reader", "deleter", "manager"):
             other = writer.with_token(token)
             assert stage(other, producer, "other", 1).status == 403
             assert commit(other, producer, made).status == 403
