@@ -76,6 +76,7 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.full(share=0.1)
 @pytest.mark.timeout(2 * RUN_S)
 def test_the_example_of_a_declarative_pipeline_goes_on_where_it_ended(tmp_path: Path) -> None:
     pipeline = tmp_path / "pipeline"
