@@ -78,7 +78,8 @@ class Scripted:
                     buffer += peer.recv(65536)
                 body, buffer = buffer[:length], buffer[length:]
                 self.requests.append((text, body))
-                line = self._lines.pop(0)
+                # Whoever asks for more than was written is cut off.
+                line = self._lines.pop(0) if self._lines else b""
                 if not line:
                     return
                 peer.sendall(line)
