@@ -122,9 +122,6 @@ def _table(root: str | None, topic: str) -> tuple[Any, Any]:
     """The lake, and the topic's table in it; None where there is none."""
     if root is None:
         return None, None
-    from topics.cli.lake import need_deltalake
-
-    need_deltalake()
     from topics.lake.layout import Lake
     from topics.lake.table import Table
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -93,7 +92,6 @@ def sync(
     """
     if once and continuous:
         raise typer.BadParameter("--once and --continuous exclude each other")
-    need_deltalake()
     from topics.lake.layout import Lake
     from topics.lake.loop import SyncLoop, Wishes
 
@@ -217,13 +215,7 @@ def gaps(
 
     place, topics = _tables(lake, patterns)
     found = found_in(place, topics)
-    if as_json:
-        server.write_json(found)
-        return
-    for gap in found:
-        typer.echo(
-            f"{gap['topic']} epoch {gap['epoch']} {gap['first']}..{gap['last']} {gap['reason']}"
-        )
+    _show(found, "{topic} epoch {epoch} {first}..{last} {reason}", as_json=as_json)
 
 
 @group.command()
@@ -244,14 +236,7 @@ def status(
     with server.connected(url, token) as client:
         client.topics(page_size=1)
         found = found_in(place, client, topics)
-    if as_json:
-        server.write_json(found)
-        return
-    for line in found:
-        typer.echo(
-            f"{line['topic']}: seq {line['seq']} of {line['head_seq']}, lag {line['lag']} "
-            f"(epoch {line['epoch']})"
-        )
+    _show(found, "{topic}: seq {seq} of {head_seq}, lag {lag} (epoch {epoch})", as_json=as_json)
 
 
 @group.command()
@@ -263,11 +248,7 @@ def optimize(
     Example: topics lake optimize 'orders*'
     """
     found = _upkeep(lake, patterns, lambda table: table.optimize())
-    if as_json:
-        server.write_json(found)
-        return
-    for line in found:
-        typer.echo(f"{line['topic']}: {line['files_removed']} files became {line['files_added']}")
+    _show(found, "{topic}: {files_removed} files became {files_added}", as_json=as_json)
 
 
 @group.command()
@@ -290,11 +271,8 @@ def vacuum(
     found = _upkeep(
         lake, patterns, lambda table: {"files": table.vacuum(retention_hours, is_dry=dry_run)}
     )
-    if as_json:
-        server.write_json(found)
-        return
-    for line in found:
-        typer.echo(f"{line['topic']}: {line['files']} files{' would go' if dry_run else ' gone'}")
+    ended = "would go" if dry_run else "gone"
+    _show(found, "{topic}: {files} files " + ended, as_json=as_json)
 
 
 @group.command()
@@ -308,7 +286,6 @@ def restore(
 
     Example: topics lake restore orders --to 12
     """
-    need_deltalake()
     from topics.lake.layout import Lake
     from topics.lake.table import Table
 
@@ -322,6 +299,15 @@ def restore(
         server.write_json({"topic": topic, "restored_to": to, "version": version})
     else:
         typer.echo(f"{topic}: version {version} is what version {to} was")
+
+
+def _show(found: Sequence[Mapping[str, Any]], line: str, *, as_json: bool) -> None:
+    """What was found, as one value or each in a line of this form."""
+    if as_json:
+        server.write_json(found)
+        return
+    for each in found:
+        typer.echo(line.format_map(each))
 
 
 def _upkeep(
@@ -340,7 +326,6 @@ def _upkeep(
 
 def _tables(lake: str, patterns: list[str] | None) -> tuple[Lake, list[str]]:
     """The lake, and the topics in it that match. Raises NotFound where none does."""
-    need_deltalake()
     from topics.lake.layout import Lake, matching
 
     place = Lake(lake)
@@ -349,8 +334,3 @@ def _tables(lake: str, patterns: list[str] | None) -> tuple[Lake, list[str]]:
     if patterns and not topics:
         raise NotFound(f"no table of the lake matches {' or '.join(map(repr, patterns))}")
     return place, topics
-
-
-def need_deltalake() -> None:
-    if find_spec("deltalake") is None:
-        raise NotFound("topics lake needs more packages: pip install 'topics-log[spark]'")

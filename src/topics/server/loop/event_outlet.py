@@ -6,6 +6,8 @@ key's count of streams, exactly once: when its connection says that it is closed
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
 from topics.server.api.sse_frames import ADVICE_S, DENIED_CODE, DRAIN_CODE
@@ -14,7 +16,7 @@ from topics.server.loop.services import Services
 from topics.server.loop.visitors import Kind, Sight
 
 
-class EventOutlet:
+class EventOutlet(ABC):
     """What every stream of events does; what flows in it is for the classes below."""
 
     __slots__ = (
@@ -49,19 +51,19 @@ class EventOutlet:
 
     # -- for the classes below -------------------------------------------------------------------
 
+    @abstractmethod
     def _names(self) -> list[str]:
         """The topics that it is about."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _lag(self) -> int:
         """How much there is that it has not sent."""
-        raise NotImplementedError
 
-    def resume(self, *, is_degraded: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def resume(self, *, is_degraded: bool) -> None: ...
 
-    def cut_off(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def cut_off(self) -> None: ...
 
     def _advise(self, code: int, text: str, **more: object) -> None:
         """Tells of trouble that passes, once in a while and only to who reads."""
