@@ -12,9 +12,18 @@ import msgspec
 import pytest
 
 from topics import AsyncClient, Client, errors
-from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
+from topics.client import (
+    kv_calls,
+    log_calls,
+    queue_calls,
+    reader_calls,
+    stage_calls,
+    stream_calls,
+)
 from topics.client.reader_calls import WatchFrom
 from topics.client.request import Reply, error_of
+from topics.client.sync_socket import Socket
+from topics.client.web_socket import AsyncSocket
 from topics.types import Hold
 
 # A call of each description, with everything that decides its path.
@@ -38,13 +47,17 @@ SAMPLES = (
     kv_calls.delete_prefix("b", "p"), kv_calls.compact("b"), kv_calls.open_snapshot("b"),
     kv_calls.close_snapshot("b", "s"),
 )  # fmt: skip
-# Streams are for `follow` and workers, and a WebSocket is for browsers.
-STREAMS = {
-    "/v0/ws", "/v0/watch/{wid}", "/v0/topics/{topic}/work", "/v0/topics/{topic}/stream",
-}  # fmt: skip
+STREAMS = (
+    stream_calls.stream("t", node="n"), stream_calls.watch_stream("w"),
+    stream_calls.work("t", "n"),
+)  # fmt: skip
+# What `socket` opens: it has commands instead of requests.
+SOCKET = ("GET", "/v0/ws")
 ALIASES = re.compile(r"^/(healthz|readyz|metrics|v0/?|v0/docs)?$")
 # Calls that are not described once for both.
-OTHERS = ("all_", "close", "follow", "kv", "of", "producer", "send", "worker")
+OTHERS = (
+    "all_", "close", "follow", "kv", "of", "producer", "receive", "send", "socket", "worker",
+)  # fmt: skip
 CALLS = [
     name for name, value in vars(Client).items()
     if inspect.isfunction(value) and not name.startswith("_")
@@ -57,8 +70,15 @@ def test_both_clients_have_the_same_calls() -> None:
     assert ours == {name for name in vars(Client) if not name.startswith("_")}
     for name in CALLS:
         if not name.startswith(OTHERS):
-            there = inspect.signature(getattr(AsyncClient, name))
-            assert inspect.signature(getattr(Client, name)) == there
+            assert signature(Client, name) == signature(AsyncClient, name)
+    for name in ("subscribe", "unsubscribe", "publish", "ping"):
+        assert signature(Socket, name) == signature(AsyncSocket, name)
+
+
+def signature(kind: type, name: str) -> tuple[list[inspect.Parameter], str]:
+    """Parameters and answer; a stream for asyncio is called so."""
+    found = inspect.signature(getattr(kind, name))
+    return list(found.parameters.values()), found.return_annotation.removeprefix("Async")
 
 
 def test_every_route_of_the_server_has_a_call(client: Client) -> None:
@@ -68,12 +88,11 @@ def test_every_route_of_the_server_has_a_call(client: Client) -> None:
         (method.upper(), route)
         for route, item in document["paths"].items()
         for method in item
-        if method in ("get", "put", "post", "delete", "patch")
-        and route not in STREAMS
-        and not ALIASES.match(route)
+        if method in ("get", "put", "post", "delete", "patch") and not ALIASES.match(route)
     }
     described = {(sample.method, template(sample.path, document)) for sample in SAMPLES}
-    assert routes == described
+    streams = {("GET", template(sample.path, document)) for sample in STREAMS}
+    assert routes == described | streams | {SOCKET}
 
 
 def template(path: str, document: dict[str, Any]) -> str:

@@ -167,7 +167,7 @@ def test_a_stream_that_is_held_back_becomes_a_poll(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Something in between that keeps a stream's bytes to itself costs seconds, not records."""
-    monkeypatch.setattr("topics.client.follow.FIRST_BYTES_S", 0.2)
+    monkeypatch.setattr("topics.client.streaming.FIRST_BYTES_S", 0.2)
     write(client, "held", 1)
     session = answer(200, msgspec.json.encode(client.watch({"held": WatchFrom()})))
     page = {"topic": "held", "epoch": "1", "next_from_seq": 3, "tombstone": None}

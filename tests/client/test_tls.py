@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from websockets.sync.server import ServerConnection, serve
 
 from tests.support.scripted import answer
 from topics import Client, RetryPolicy, errors
@@ -69,3 +70,25 @@ def test_an_authority_of_ones_own_is_trusted_when_it_is_named(url: str, certific
     assert "certificate" in told.value.message
     with Client(url, ca_file=str(certificates / "ca.pem"), retries=BRIEF) as client:
         assert client.health().status == "ok"
+
+
+def test_a_socket_trusts_the_same(certificates: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "leaf.pem", certificates / "leaf.key")
+
+    def answer_pings(peer: ServerConnection) -> None:
+        for _ in peer:
+            peer.send('{"op":"pong","request_id":1}')
+
+    with serve(answer_pings, "127.0.0.1", 0, ssl=context) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        place = f"https://127.0.0.1:{server.socket.getsockname()[1]}"
+        try:
+            with pytest.raises(errors.Unreachable, match="certificate"), Client(place).socket():
+                pass
+            with Client(place, ca_file=str(certificates / "ca.pem")).socket() as ours:
+                ours.ping()
+        finally:
+            server.shutdown()
+            thread.join()

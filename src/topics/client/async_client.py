@@ -8,17 +8,25 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
+from topics.client import (
+    kv_calls,
+    log_calls,
+    queue_calls,
+    reader_calls,
+    stage_calls,
+    stream_calls,
+)
 from topics.client.embedded import opening
 from topics.client.follow import AsyncFollower, Mode, Wanted
 from topics.client.kv import AsyncKv
-from topics.client.methods import awaited
+from topics.client.methods import awaited, streaming_later
 from topics.client.options import Options, options_of
 from topics.client.outbox import Bounds
 from topics.client.paging import pages_later
 from topics.client.producer import AsyncProducer
 from topics.client.request import Request, result_of
 from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
+from topics.client.streaming import AsyncStream, StreamRequest
 from topics.client.transport import async_transport_of
 from topics.client.values import RouterSummary, TopicSummary
 from topics.client.worker import AsyncWorker, Handler
@@ -26,6 +34,7 @@ from topics.client.worker import options_of as worker_options
 from topics.errors import TopicsError
 
 if TYPE_CHECKING:
+    from topics.client.web_socket import AsyncSocket
     from topics.server.embedded import Embedded
 
 T = TypeVar("T")
@@ -88,6 +97,10 @@ class AsyncClient:
             attempts = attempts or Attempts(request, self.options.retries)
             await asyncio.sleep(attempts.pause_s_after(error))
 
+    def receive(self, wanted: StreamRequest[T]) -> AsyncStream[T]:
+        """Opens the stream that a call describes."""
+        return AsyncStream(self, wanted)
+
     create_topic = awaited(log_calls.create_topic)
     change_topic = awaited(log_calls.change_topic)
     topic = awaited(log_calls.topic)
@@ -109,6 +122,8 @@ class AsyncClient:
     cursors = awaited(reader_calls.cursors)
     delete_cursor = awaited(reader_calls.delete_cursor)
     watch = awaited(reader_calls.watch)
+    watch_stream = streaming_later(stream_calls.watch_stream)
+    stream = streaming_later(stream_calls.stream)
 
     stage = awaited(stage_calls.stage)
     commit = awaited(stage_calls.commit)
@@ -124,6 +139,7 @@ class AsyncClient:
     nack = awaited(queue_calls.nack)
     extend = awaited(queue_calls.extend)
     leases = awaited(queue_calls.leases)
+    work = streaming_later(stream_calls.work)
 
     create_router = awaited(log_calls.create_router)
     router = awaited(log_calls.router)
@@ -180,6 +196,15 @@ class AsyncClient:
             include_tags=include_tags, include_meta=include_meta, mode=mode,
         )  # fmt: skip
         return AsyncFollower(self, wanted)
+
+    def socket(self) -> AsyncSocket:
+        """A WebSocket to subscribe and publish over; use it in an `async with`.
+
+        A log in this process (`embedded`) has none.
+        """
+        from topics.client.web_socket import AsyncSocket
+
+        return AsyncSocket(self.options)
 
     def worker(
         self,

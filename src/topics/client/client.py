@@ -7,8 +7,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
-from topics.client.methods import blocking
+from topics.client import (
+    kv_calls,
+    log_calls,
+    queue_calls,
+    reader_calls,
+    stage_calls,
+    stream_calls,
+)
+from topics.client.methods import blocking, streaming
 from topics.client.options import Options, options_of
 from topics.client.paging import pages
 from topics.client.request import Request, result_of
@@ -21,7 +28,10 @@ if TYPE_CHECKING:
     from topics.client.follow import Mode
     from topics.client.kv import Kv
     from topics.client.producer import Producer
+    from topics.client.streaming import StreamRequest
     from topics.client.sync_follow import Follower
+    from topics.client.sync_socket import Socket
+    from topics.client.sync_stream import Stream
     from topics.client.worker import Handler, Worker
     from topics.server.embedded import Embedded
 
@@ -91,6 +101,13 @@ class Client:
             attempts = attempts or Attempts(request, self.options.retries)
             time.sleep(attempts.pause_s_after(error))
 
+    def receive(self, wanted: StreamRequest[T]) -> Stream[T]:
+        """Opens the stream that a call describes."""
+        from topics.client.streaming import told
+        from topics.client.sync_stream import Stream
+
+        return Stream(self.options, lambda own: told(own, wanted), "topics-stream")
+
     create_topic = blocking(log_calls.create_topic)
     change_topic = blocking(log_calls.change_topic)
     topic = blocking(log_calls.topic)
@@ -112,6 +129,8 @@ class Client:
     cursors = blocking(reader_calls.cursors)
     delete_cursor = blocking(reader_calls.delete_cursor)
     watch = blocking(reader_calls.watch)
+    watch_stream = streaming(stream_calls.watch_stream)
+    stream = streaming(stream_calls.stream)
 
     stage = blocking(stage_calls.stage)
     commit = blocking(stage_calls.commit)
@@ -127,6 +146,7 @@ class Client:
     nack = blocking(queue_calls.nack)
     extend = blocking(queue_calls.extend)
     leases = blocking(queue_calls.leases)
+    work = streaming(stream_calls.work)
 
     create_router = blocking(log_calls.create_router)
     router = blocking(log_calls.router)
@@ -183,6 +203,15 @@ class Client:
             include_tags=include_tags, include_meta=include_meta, mode=mode,
         )  # fmt: skip
         return Follower(self, wanted)
+
+    def socket(self) -> Socket:
+        """A WebSocket to subscribe and publish over; use it in a `with`.
+
+        A log in this process (`embedded`) has none.
+        """
+        from topics.client.sync_socket import Socket
+
+        return Socket(self.options)
 
     def worker(
         self,

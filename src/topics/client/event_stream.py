@@ -12,8 +12,11 @@ EVENT_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """`id` is the place of a reader behind it, empty where the event has none."""
+
     name: str
     data: bytes
+    id: str = ""
 
 
 class EventReader:
@@ -42,11 +45,13 @@ class EventReader:
 
 
 def _event(block: bytes) -> Event | None:
-    name, data = "message", []
+    name, last_id, data = "message", "", []
     for line in block.split(b"\n"):
         field, _, value = line.partition(b":")
         if field == b"data":
             data.append(value.removeprefix(b" "))
         elif field == b"event":
             name = value.decode("utf-8", "replace").strip()
-    return Event(name, b"\n".join(data)) if data else None
+        elif field == b"id":
+            last_id = value.decode("utf-8", "replace").strip()
+    return Event(name, b"\n".join(data), last_id) if data else None

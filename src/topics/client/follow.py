@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from topics.client import reader_calls
-from topics.client.event_stream import EventReader
-from topics.client.following import LIMIT, Batch, Following, Item, Received
+from topics.client.following import LIMIT, Batch, Following, Item
 from topics.client.reader_calls import WatchFrom
 from topics.client.request import Request
 from topics.client.retries import Attempts
+from topics.client.stream_values import Received, StreamEvent, topic_told
+from topics.client.streaming import StreamRequest, told
 from topics.errors import InvalidRequest, NotFound, TopicsError, Unreachable
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 Mode = Literal["auto", "stream", "poll"]
 HEARTBEAT_MS = 5_000
-# Nothing for so long means that the stream is dead; heartbeats come more often.
-SILENCE_S = 2 * HEARTBEAT_MS / 1000 + 5
-# A stream sends its first bytes at once. Where they do not come, something holds them back.
-FIRST_BYTES_S = 5.0
 HELD_BACK_MAX = 2
 POLL_WAIT_MS = 20_000
 # With several topics each is asked in turn, so none may wait for long.
@@ -172,29 +169,25 @@ class AsyncFollower:
             )
         )  # fmt: skip
         following.began(session)
-        request = Request("GET", session.stream_url, bytes, headers={"Accept": "text/event-stream"})
-        reader = EventReader()
-        patience_s = FIRST_BYTES_S
+        if not following.places:
+            return
+        wanted: StreamRequest[StreamEvent] = StreamRequest(
+            session.stream_url, topic_told, HEARTBEAT_MS
+        )
         try:
-            async with AsyncExitStack() as stack:
-                async with asyncio.timeout(patience_s):
-                    chunks = await stack.enter_async_context(self._client.open_stream(request))
-                while following.places:
-                    async with asyncio.timeout(patience_s):
-                        chunk = await anext(chunks, None)
-                    if chunk is None:
-                        raise Unreachable("the stream ended")
-                    patience_s = SILENCE_S
+            async with aclosing(told(self._client, wanted)) as events:
+                async for event in events:
                     self._held_back = 0
-                    for event in reader.feed(chunk):
-                        batch = following.take(event)
-                        if batch is not None:
-                            yield batch
-        except TimeoutError:
-            if patience_s == FIRST_BYTES_S:
+                    batch = following.take(event)
+                    if batch is not None:
+                        yield batch
+                    if not following.places:
+                        return
+        except Unreachable as error:
+            if error.detail.get("held_back"):
                 self._held_back += 1
                 self._is_polling = self._wanted.mode == "auto" and self._held_back >= HELD_BACK_MAX
-            raise Unreachable("the stream is silent") from None
+            raise
 
     async def _polled(self, following: Following, is_first: bool) -> AsyncGenerator[Batch, None]:
         look = self._wanted.look()

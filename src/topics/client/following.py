@@ -14,25 +14,24 @@ from typing import Any
 import msgspec
 
 from topics.client import values
-from topics.client.event_stream import Event
 from topics.client.reader_calls import WatchFrom, diff
-from topics.client.request import Request, reading, reading_records
+from topics.client.request import Request, reading_records
+from topics.client.stream_values import (
+    CaughtUp,
+    Lost,
+    Received,
+    Records,
+    StreamEvent,
+    TopicEnded,
+    name_topic,
+)
 from topics.client.values import Gap
-from topics.errors import CorruptData, Unreachable
-from topics.types import Record, Tombstone
+from topics.errors import Unreachable
+from topics.types import Tombstone
 
 # Records in one frame or page.
 LIMIT = 1000
 RECREATED = "recreated"
-# Codes of `error` events that leave the stream open.
-ADVISORY_CODES = frozenset({429, 503})
-
-
-class Received(Record, frozen=True, kw_only=True):
-    """A record of a topic that is followed."""
-
-    topic: str = ""
-    epoch: str = ""
 
 
 Item = Received | Gap
@@ -56,40 +55,7 @@ class PolledPage(msgspec.Struct):
     tombstone: Tombstone | None
 
 
-class _RecordFrame(msgspec.Struct):
-    topic: str
-    records: list[Received]
-    from_seq: int
-    to_seq: int
-    epoch: str
-
-
-class _TombstoneFrame(msgspec.Struct):
-    topic: str
-    reason: str
-    gap_from: int
-    gap_to: int
-    earliest_seq: int
-    epoch: str
-
-
-class _TopicFrame(msgspec.Struct):
-    topic: str
-    epoch: str
-    head_seq: int = 0
-
-
-class _ErrorFrame(msgspec.Struct):
-    code: int = 0
-    error: str = ""
-    topics: list[str] | None = None
-
-
-_RECORDS = reading_records(_RecordFrame, "records", lambda frame: frame.records)
 _POLLED = reading_records(PolledPage, "records", lambda page: page.records)
-_TOMBSTONE = reading(_TombstoneFrame)
-_TOPIC = reading(_TopicFrame)
-_ERROR = reading(_ErrorFrame)
 
 
 class Following:
@@ -107,25 +73,19 @@ class Following:
             elif self.places[name].tail or self.places[name].epoch is None:
                 self.places[name] = WatchFrom(from_seq=told.from_seq, epoch=told.epoch)
 
-    def take(self, event: Event) -> Batch | None:
-        """What an event tells. Raises Unreachable when the stream can not be gone on with."""
-        try:
-            if event.name == "record":
-                return self._records(event.data)
-            if event.name == "tombstone":
-                return self._tombstone(event.data)
-            if event.name == "caught-up":
-                told = _TOPIC(event.data)
-                place = self.places.get(told.topic)
-                # Whatever is still below the head was removed in silence.
-                if place is not None and place.epoch == told.epoch:
-                    self._move(told.topic, told.epoch, max(place.from_seq, told.head_seq))
-            elif event.name == "topic-deleted":
-                self.places.pop(_TOPIC(event.data).topic, None)
-            elif event.name == "error":
-                _judge(_ERROR(event.data))
-        except msgspec.DecodeError as error:
-            raise Unreachable(f"an event that is not one of ours: {error}") from None
+    def take(self, told: StreamEvent) -> Batch | None:
+        """What an event means here. Raises Unreachable when the stream can not be gone on with."""
+        if isinstance(told, Records):
+            return self._records(told)
+        if isinstance(told, Lost):
+            return self._lost(told)
+        if isinstance(told, CaughtUp):
+            place = self.places.get(told.topic)
+            # Whatever is still below the head was removed in silence.
+            if place is not None and place.epoch == told.epoch:
+                self._move(told.topic, told.epoch, max(place.from_seq, told.head_seq))
+        elif isinstance(told, TopicEnded):
+            self.places.pop(told.topic, None)
         return None
 
     def poll(self, topic: str, wait_ms: int, limit: int, **look: Any) -> Request[PolledPage]:
@@ -146,13 +106,12 @@ class Following:
                 self._gap(page.topic, page.epoch, gap.gap_from, gap.gap_to, gap.reason, after)
             )
         if page.records:
-            batch = self._batch(page.topic, page.epoch, page.records, page.next_from_seq)
-            batches.append(batch)
+            name_topic(page.records, page.topic, page.epoch)
+            batches.append(Batch(page.topic, page.epoch, page.records, page.next_from_seq))
         self._move(page.topic, page.epoch, page.next_from_seq)
         return batches
 
-    def _records(self, data: bytes) -> Batch | None:
-        frame = _RECORDS(data)
+    def _records(self, frame: Records) -> Batch | None:
         place = self.places.get(frame.topic)
         if place is None:
             return None
@@ -165,16 +124,9 @@ class Following:
         if new and new[0].seq <= place.from_seq:
             new = [record for record in new if record.seq > place.from_seq]
         self._move(frame.topic, frame.epoch, max(frame.to_seq, place.from_seq))
-        return self._batch(frame.topic, frame.epoch, new, frame.to_seq) if new else None
+        return Batch(frame.topic, frame.epoch, new, frame.to_seq) if new else None
 
-    def _batch(self, topic: str, epoch: str, records: list[Received], after: int) -> Batch:
-        for record in records:
-            msgspec.structs.force_setattr(record, "topic", topic)
-            msgspec.structs.force_setattr(record, "epoch", epoch)
-        return Batch(topic, epoch, records, after)
-
-    def _tombstone(self, data: bytes) -> Batch | None:
-        frame = _TOMBSTONE(data)
+    def _lost(self, frame: Lost) -> Batch | None:
         place = self.places.get(frame.topic)
         if place is None:
             return None
@@ -195,12 +147,3 @@ class Following:
 
     def _move(self, topic: str, epoch: str, seq: int) -> None:
         self.places[topic] = WatchFrom(from_seq=seq, epoch=epoch)
-
-
-def _judge(frame: _ErrorFrame) -> None:
-    """Raises what an `error` event means, unless the stream goes on."""
-    if frame.code in ADVISORY_CODES and frame.topics is not None:
-        return
-    if frame.code == CorruptData.status:
-        raise CorruptData(frame.error)
-    raise Unreachable(f"the stream ended: {frame.error}")

@@ -69,16 +69,19 @@ def body(**fields: Any) -> bytes:
 
 @lru_cache(maxsize=4096)
 def path(*parts: str, **query: Any) -> str:
-    """`/v0/…` with names escaped, and the query of what is given: None means not given."""
+    """`/v0/…` with names escaped, and the query of what is given: None means not given.
+
+    A tuple is a parameter that is repeated.
+    """
     place = "/v0/" + "/".join(quote(part, safe=":") for part in parts)
-    given = {key: _text(value) for key, value in query.items() if value is not None}
-    return f"{place}?{urlencode(given)}" if given else place
+    given = {key: _texts(value) for key, value in query.items() if value not in (None, ())}
+    return f"{place}?{urlencode(given, doseq=True)}" if given else place
 
 
-def _text(value: object) -> str:
+def _texts(value: object) -> list[str]:
     if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+        return ["true" if value else "false"]
+    return [str(one) for one in value] if isinstance(value, tuple) else [str(value)]
 
 
 # -- what comes back -------------------------------------------------------------------------------
@@ -92,7 +95,10 @@ def reading(kind: type[T]) -> Callable[[bytes], T]:
 def reading_records(
     kind: type[T], field: str, record: Callable[[T], Sequence[R]]
 ) -> Callable[[bytes], T]:
-    """Reads an answer that has records in `field`, also such as have lone surrogates in `data`."""
+    """Reads an answer that has records in `field`, also such as have lone surrogates in `data`.
+
+    Without a `field` the answer is itself the one record.
+    """
     decoder = msgspec.json.Decoder(kind)
 
     def read(text: bytes) -> T:
@@ -101,7 +107,9 @@ def reading_records(
         except msgspec.DecodeError:
             page, data = decode_around(decoder.decode, text, record)
             pairs = zip(record(page), data, strict=True)
-            found = [msgspec.structs.replace(one, data=raw) for one, raw in pairs]
+            found: list[Any] = [msgspec.structs.replace(one, data=raw) for one, raw in pairs]
+            if not field:
+                return found[0]  # type: ignore[no-any-return]
             replaced: T = msgspec.structs.replace(page, **{field: found})  # type: ignore[type-var]
             return replaced
 
@@ -162,7 +170,11 @@ def error_of(reply: Reply) -> TopicsError:
             detail["retry_after_ms"] = int(float(reply.retry_after) * 1000)
         except ValueError:
             pass
-    kind = _BY_CODE.get(told.code)
-    if kind is None:
-        return Refused(told.message, told.code or "unknown", reply.status, **detail)
-    return kind(told.message, **detail)
+    found = error_named(told.code, told.message, **detail)
+    return found or Refused(told.message, told.code or "unknown", reply.status, **detail)
+
+
+def error_named(code: str, message: str, **detail: Any) -> TopicsError | None:
+    """The error of the tree that has this code, or None."""
+    kind = _BY_CODE.get(code)
+    return None if kind is None else kind(message, **detail)
