@@ -9,8 +9,12 @@ from typing import Any
 from topics.errors import InvalidRequest
 from topics.nearest import meant
 
+SERVER_TABLE, PROFILES_TABLE = "server", "profiles"
+# One file may serve both: whoever reads one table lets the other be.
+TABLES = (SERVER_TABLE, PROFILES_TABLE)
 
-def read_tables(path: str, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+
+def read_tables(path: str) -> dict[str, dict[str, Any]]:
     """The tables of a file, by name. Raises InvalidRequest for one that has no business there."""
     try:
         with open(path, "rb") as file:
@@ -20,9 +24,9 @@ def read_tables(path: str, tables: Collection[str]) -> dict[str, dict[str, Any]]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{path} is not TOML: {error}") from None
     for name, table in found.items():
-        if name not in tables or not isinstance(table, dict):
-            there = ", ".join(f"[{known}]" for known in tables)
-            near = meant(name, tables)
+        if name not in TABLES or not isinstance(table, dict):
+            there = ", ".join(f"[{known}]" for known in TABLES)
+            near = meant(name, TABLES)
             raise InvalidRequest(f"{path}: {name!r} is none of its tables, {there}{near}")
     return found
 

@@ -85,6 +85,7 @@ def test_variables_win_over_profiles_that_were_not_named(home: Path) -> None:
     [
         ("[profiles.default]\nulr = 'x'", "did you mean url?"),
         ("[profile.default]\nurl = 'x'", "did you mean profiles?"),
+        ("[sever]\nport = 1", "did you mean server?"),
         ("[profiles]\ndefault = 'x'", "[profiles.default]"),
         ("[profiles", "config.toml"),
     ],
@@ -96,6 +97,21 @@ def test_a_file_that_can_not_be_meant_says_what_is_wrong(home: Path, text: str, 
     assert done.returncode == exits.NOT_SO
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_one_file_serves_a_server_and_its_clients(home: Path) -> None:
+    """Both as `--config` and for the profiles, each with its own table."""
+    file = home / "topics" / "config.toml"
+    file.write_text(f"[server]\nmax_topics = 7\n{FILE}")
+    assert said(home)["url"] == ("http://default:1", f"profile default of {file}")
+    assert said(home)["max_topics"][1] == "default", "a server's table is for --config only"
+    done = here(
+        "config", "--json", "--config", str(file),
+        environment=environment(XDG_CONFIG_HOME=str(home)),
+    )  # fmt: skip
+    found = {one["name"]: (one["value"], one["source"]) for one in json.loads(done.stdout)}
+    assert found["max_topics"] == ("7", str(file))
+    assert found["url"] == ("http://default:1", f"profile default of {file}")
 
 
 def test_commands_use_it(tmp_path: Path) -> None:

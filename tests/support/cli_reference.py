@@ -52,7 +52,9 @@ ca_file = "~/company-ca.pem"
 `topics --profile production topic ls` uses one, and so does `TOPICS_PROFILE=production`; without
 either, `default`. `--url` and `--token` win over everything, a profile that is named with
 `--profile` over `TOPICS_URL` and `TOPICS_TOKEN`, and these over the other profiles. The token of a
-profile is sent to its own url only. `topics config` says what is used and where it came from.
+profile is sent to its own url only. `topics config` says what is used and where it came from. The
+file may have the table `[server]` too: one file for both, which a server reads where `topics serve
+--config` names it, and only there.
 
 ## Completion
 

@@ -2,7 +2,8 @@
 
     --url, --token  >  --profile  >  TOPICS_URL, TOPICS_TOKEN  >  TOPICS_PROFILE, or `default`
 
-A profile is a table `[profiles.NAME]` of `~/.config/topics/config.toml`. Its key is for its server
+A profile is a table `[profiles.NAME]` of `~/.config/topics/config.toml`, which may be the file of a
+server too. Its key is for its server
 only: it is never sent to a URL that came from elsewhere.
 """
 
@@ -77,7 +78,7 @@ def target(url: str | None, token: str | None) -> Target:
 def _read(file: Path) -> dict[str, dict[str, str]]:
     if not file.exists():
         return {}
-    tables = toml_file.read_tables(str(file), ("profiles",)).get("profiles", {})
+    tables = toml_file.read_tables(str(file)).get(toml_file.PROFILES_TABLE, {})
     found = {}
     for name, table in tables.items():
         where = f"{file}, profile {name}"

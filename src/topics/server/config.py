@@ -25,13 +25,10 @@ from topics.settings import (
     parse_bool,
     refused,
 )
-from topics.toml_file import read_tables, texts_of
+from topics.toml_file import SERVER_TABLE, read_tables, texts_of
 
 MIB = 1024 * 1024
 API_KEYS = "api_keys"
-# Where the settings of a server are in a file, and what else may be there.
-SERVER_TABLE = "server"
-OTHER_TABLES = ("profiles",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # Variables of other parts of topics, which may stand in the same environment.
 ELSEWHERE = frozenset(
@@ -118,7 +115,7 @@ def defaults() -> dict[str, Any]:
 
 def read_file(path: str) -> dict[str, str]:
     """The settings in a file's table [server], by name. Raises InvalidRequest."""
-    table = read_tables(path, (SERVER_TABLE, *OTHER_TABLES)).get(SERVER_TABLE, {})
+    table = read_tables(path).get(SERVER_TABLE, {})
     return texts_of(f"{path}: [{SERVER_TABLE}]", table, [*defaults()])
 
 
