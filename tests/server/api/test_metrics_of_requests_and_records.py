@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from websockets.exceptions import InvalidStatus
 
 import topics
 from tests.support.servers import Client, Inside, Served, inside
+from tests.support.streams import Socket
 
 PROCESS = {
     "process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes",
@@ -89,6 +91,52 @@ def test_a_429_is_seen(tmp_path: Path) -> None:
     with inside(tmp_path, TOPICS_MAX_TOPICS="1") as served, served.client() as client:
         assert [client.write(name, 1).status for name in "ab"] == [201, 429]
         assert requests_of(client, "/v0/topics/:topic", "POST") == {"201": 1, "429": 1}
+
+
+def test_commands_of_a_socket_are_counted_as_requests_are(tmp_path: Path) -> None:
+    """With the status that the same request would have had: a refusal is a 429 here too."""
+    settings = {"TOPICS_MAX_TOPICS": "1", "TOPICS_MAX_SSE_CONNECTIONS": "1"}
+    with (
+        inside(tmp_path, **settings) as served,
+        served.client() as client,
+        Socket(served.port) as socket,
+    ):
+        records = [{"data": 1}]
+        for topic in ("a", "a", "b"):
+            socket.ask("publish", topic=topic, records=records)
+        press(served, 2.0)
+        assert socket.ask("publish", topic="a", records=records)["code"] == "throttled"
+        press(served, 0.0)
+        socket.ask("subscribe", topic="a", from_seq=0)
+        socket.ask("subscribe", topic="missing")
+        socket.ask("ping")
+        socket.send("dance")
+        assert socket.next("error")["code"] == "invalid_request"
+        with pytest.raises(InvalidStatus):
+            Socket(served.port)
+        commands = client.metrics()["topics_http_requests_total"]["/v0/ws"]
+    assert commands == {
+        "publish": {"200": 1, "201": 1, "429": 2}, "subscribe": {"200": 1, "404": 1},
+        "ping": {"200": 1}, "": {"400": 1}, "GET": {"101": 1, "429": 1},
+    }  # fmt: skip
+
+
+def test_a_publish_beyond_the_share_of_its_key_is_a_429(tmp_path: Path) -> None:
+    settings = {"TOPICS_API_KEYS": "busy,other", "TOPICS_MAX_INFLIGHT_PER_KEY": "1"}
+    with inside(tmp_path, **settings) as served, Socket(served.port, "busy") as socket:
+        key = served.config.keys.find(b"busy")
+        assert key is not None
+        served.run(lambda: setattr(key, "inflight", 1))
+        told = socket.ask("publish", topic="a", records=[{"data": 1}])
+        served.run(lambda: setattr(key, "inflight", 0))
+        assert told["detail"]["limit"] == "max_inflight_per_key"
+        with served.client("other") as client:
+            assert requests_of(client, "/v0/ws", "publish") == {"429": 1}
+
+
+def press(served: Inside, level: float) -> None:
+    served.run(served.services.delivery.close)
+    served.run(lambda: served.services.delivery.pressure.set_level(level))
 
 
 def test_records_are_counted_from_their_write_to_their_loss(tmp_path: Path) -> None:

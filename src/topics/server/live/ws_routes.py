@@ -18,6 +18,7 @@ from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError, Unau
 from topics.server.api.auth import READ, WRITE, Key
 from topics.server.api.call import Call
 from topics.server.api.decoding import decode_json
+from topics.server.api.meters import GONE, Meter
 from topics.server.api.route import Route
 from topics.server.api.sse_frames import ADVICE_S
 from topics.server.http.errors import LOG
@@ -53,6 +54,10 @@ TRY_AGAIN = 1013
 GOING_AWAY = 1001
 NOT_ALLOWED = 1008
 
+PATH = "/v0/ws"
+COMMANDS = ("subscribe", "unsubscribe", "publish", "ping")
+NO_COMMAND = ""
+
 _ENCODER = msgspec.json.Encoder()
 _OPS = {
     event: b'{"op":"%b",' % event.replace("-", "_").encode()
@@ -63,11 +68,13 @@ _OPS = {
 class WsRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
+        # Commands are counted beside requests; those that are none have no name.
+        self._meters = {op: services.metered(op, PATH) for op in (*COMMANDS, NO_COMMAND)}
 
     def routes(self) -> list[Route]:
         return [
             Route(
-                method="GET", path="/v0/ws", handler=self.open,
+                method="GET", path=PATH, handler=self.open,
                 summary="Subscribe and publish over a WebSocket.",
                 others={101: ("", "The connection is a WebSocket from here on.")},
                 errors=("upgrade_required",),
@@ -78,7 +85,7 @@ class WsRoutes:
         delivery = self._services.delivery
         delivery.enter(call.key)
         try:
-            Connection(self._services, call)
+            Connection(self._services, call, self._meters)
         except BaseException:
             delivery.leave(call.key)
             raise
@@ -89,8 +96,8 @@ class Connection:
     """One WebSocket: its subscriptions, one for each topic, and its publishes on their way."""
 
     __slots__ = (
-        "_advised_s", "_delivery", "_ignored", "_key", "_pending", "_services", "_since_ts",
-        "_socket", "_topics", "_visit", "sent_s",
+        "_advised_s", "_delivery", "_ignored", "_key", "_meters", "_pending", "_services",
+        "_since_ts", "_socket", "_topics", "_visit", "sent_s",
     )  # fmt: skip
 
     kind: Kind = "websocket"
@@ -98,8 +105,9 @@ class Connection:
     # The protocol's own pings keep the connection alive.
     heartbeat_s = 3600.0
 
-    def __init__(self, services: Services, call: Call) -> None:
+    def __init__(self, services: Services, call: Call, meters: dict[str, Meter]) -> None:
         self._services = services
+        self._meters = meters
         self._delivery = services.delivery
         self._key: Key | None = call.key
         self._topics: dict[str, Subscription] = {}
@@ -118,7 +126,9 @@ class Connection:
     # -- commands ----------------------------------------------------------------------------
 
     def _received(self, message: str | bytes) -> None:
+        began_s = perf_counter()
         request_id: RequestId = None
+        op = NO_COMMAND
         self._ignored = ()
         try:
             if isinstance(message, bytes):
@@ -126,23 +136,33 @@ class Connection:
             text = message.encode()
             head = head_of(text)
             request_id = head.request_id
-            if head.op == "subscribe":
+            if head.op not in COMMANDS:
+                raise InvalidRequest(f"op is one of {', '.join(COMMANDS)}; not {head.op!r:.100}")
+            op = head.op
+            if op == "publish":
+                self._publish(text, began_s)
+                return
+            if op == "subscribe":
                 self._subscribe(decode_json(text, SUBSCRIBE, self))
-            elif head.op == "publish":
-                self._publish(text)
-            elif head.op == "unsubscribe":
+            elif op == "unsubscribe":
                 self._unsubscribe(decode_json(text, UNSUBSCRIBE, self))
-            elif head.op == "ping":
+            else:
                 decode_json(text, PING, self)
                 self._send({"op": "pong"}, request_id, self._ignored)
-            else:
-                raise InvalidRequest(
-                    f"op is one of subscribe, unsubscribe, publish, ping; not {head.op!r:.100}"
-                )
+            self._count(op, 200, began_s)
         except Poisoned as error:
-            self._send_error(self._services.failed(error), request_id, self._ignored)
+            self._refuse(op, self._services.failed(error), request_id, began_s)
         except TopicsError as error:
-            self._send_error(error, request_id, self._ignored)
+            self._refuse(op, error, request_id, began_s)
+
+    def _refuse(self, op: str, error: TopicsError, request_id: RequestId, began_s: float) -> None:
+        self._count(op, error.status, began_s)
+        self._send_error(error, request_id, self._ignored)
+
+    def _count(self, op: str, status: int, began_s: float) -> None:
+        """Counts a command with the status that a request would have been answered with."""
+        is_gone = self._socket.is_closed
+        self._meters[op].note(GONE if is_gone else status, (perf_counter() - began_s) * 1000)
 
     def ignored(self, names: list[str]) -> None:
         """Lets the answer of this command name fields that nobody looks at."""
@@ -196,8 +216,7 @@ class Connection:
 
     # -- publishing --------------------------------------------------------------------------
 
-    def _publish(self, text: bytes) -> None:
-        began_s = perf_counter()
+    def _publish(self, text: bytes, began_s: float) -> None:
         body = publish_of(text, self)
         name = body.topic
         self._authorize(WRITE, (name,))
@@ -231,6 +250,7 @@ class Connection:
 
     def ack(self, published: Published, done: Appended) -> None:
         self._settle()
+        self._count("publish", 201 if done.created else 200, published.began_s)
         engine = self._services.engine
         log, config = engine.log_times, engine.config_of(done.topic)
         is_durable = config is not None and config.durable
@@ -251,6 +271,7 @@ class Connection:
 
     def refuse(self, published: Published, error: TopicsError) -> None:
         self._settle()
+        self._count("publish", error.status, published.began_s)
         self._send_error(error, published.request_id, published.ignored)
 
     # -- sending -----------------------------------------------------------------------------

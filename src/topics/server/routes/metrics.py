@@ -143,7 +143,8 @@ class MetricsRoute:
         meters = [meter for meter in self._services.meters if any(meter.counts)]
         yield Table(
             "topics_http_requests_total", "counter",
-            "Requests answered, by route, method and status; 499 where the client left before.",
+            "Requests, and commands of WebSockets, answered by route, method and status; "
+            "499 where the client left before.",
             ("route", "method", "status"),
             [
                 ((meter.path, meter.method, str(status)), count)
