@@ -39,6 +39,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(if $(SPARK),$(BIN)/python -m topics.spark.jars)
 	@if command -v npm >/dev/null; then npm ci --prefix tests/foreign --no-audit --no-fund --silent; \
 		else echo "npm is not there: the tests with clients of Node will be skipped" >&2; fi
+	@command -v nginx >/dev/null || $(call unless_served,nginx-light) \
+		|| echo "nginx is not there: the test of its configuration will be skipped" >&2
 	@touch $@
 
 # What running needs. An environment that has more will do: it is not built anew for less.
@@ -65,6 +67,9 @@ java:
 apt = { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); } \
 	|| { echo "please install $(1), for example: sudo apt-get install $(1)" >&2; exit 1; }
+
+# The same for a service, which its package would start where there is something to start it.
+unless_served = { test ! -d /run/systemd/system && ( $(call apt,$(1)) ); }
 
 run: $(or $(wildcard $(VENV)/.built-*),$(RUNNING))  ## install what the server needs, and start it
 	$(BIN)/topics serve

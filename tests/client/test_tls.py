@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.server import ServerConnection, serve
 
+from tests.support.certificates import Authority
 from tests.support.scripted import answer
 from topics import Client, RetryPolicy, errors
 
@@ -27,13 +27,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     path = tmp_path_factory.mktemp("tls")
-    (path / "extra").write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
-    for command in (
-        "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=ours -keyout ca.key -out ca.pem",
-        "req -newkey rsa:2048 -nodes -subj /CN=leaf -keyout leaf.key -out leaf.csr",
-        "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -extfile extra -out leaf.pem",
-    ):
-        subprocess.run(["openssl", *command.split()], check=True, capture_output=True, cwd=path)
+    Authority(path).sign("leaf", 1)
     return path
 
 
