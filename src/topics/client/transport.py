@@ -1,6 +1,7 @@
 """How bytes travel: pyreqwest, once blocking and once for asyncio. docs/client.md has the reason.
 
-To a log in this process they do not travel at all: `embedded` has the same two for that.
+Where a plain connection will do, `direct` and `async_direct` are the same two with less to pay. To
+a log in this process bytes do not travel at all: `embedded` has the same two for that.
 
 TLS, proxies of the environment, pooling and timeouts are the library's. Whatever goes wrong is
 Unreachable, and its `sent` says whether the request may have arrived.
@@ -9,6 +10,7 @@ Unreachable, and its `sent` says whether the request may have arrived.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -16,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from pyreqwest.client import Client as AsyncHttp
 from pyreqwest.client import ClientBuilder, SyncClientBuilder
@@ -33,6 +36,9 @@ B = TypeVar("B", ClientBuilder, SyncClientBuilder)
 P = TypeVar("P", RequestBuilder, SyncRequestBuilder)
 # What the library says when no connection came about; all else may have reached the server.
 _NEVER_SENT = "client error (Connect)"
+
+# Whether one of them is for this server is the library's to say.
+_PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 class Transport:
@@ -147,7 +153,11 @@ class AwaitedTransport(Protocol):
 def transport_of(options: Options) -> BlockingTransport:
     """The way to a server, or to the log in this process."""
     if options.within is None:
-        return Transport(options)
+        if not is_plain(options):
+            return Transport(options)
+        from topics.client.direct import Direct
+
+        return Direct(options)
     from topics.client.embedded import EmbeddedTransport
 
     return EmbeddedTransport(options.within)
@@ -156,10 +166,26 @@ def transport_of(options: Options) -> BlockingTransport:
 def async_transport_of(options: Options) -> AwaitedTransport:
     """The same for asyncio."""
     if options.within is None:
-        return AsyncTransport(options)
+        if not is_plain(options):
+            return AsyncTransport(options)
+        from topics.client.async_direct import AsyncDirect
+
+        return AsyncDirect(options)
     from topics.client.embedded import AsyncEmbeddedTransport
 
     return AsyncEmbeddedTransport(options.within)
+
+
+def is_plain(options: Options) -> bool:
+    """Whether nothing is needed that only the library has: TLS, a proxy, a name in the URL."""
+    parts = urlsplit(options.url)
+    return (
+        parts.scheme == "http"
+        and parts.username is None
+        and f"{options.url}{options.token}".isascii()
+        and f"{options.url}{options.token}".isprintable()
+        and not any(os.environ.get(name) for name in _PROXIES)
+    )
 
 
 def closed() -> Unreachable:
@@ -214,7 +240,13 @@ def lost(error: PyreqwestError, options: Options) -> Unreachable:
     """No answer came; `sent` in the detail says whether the request may have arrived."""
     causes = [cause["message"] for cause in getattr(error, "details", {}).get("causes") or []]
     sent = not (isinstance(error, ConnectTimeoutError) or _NEVER_SENT in causes)
-    reason = causes[-1] if causes else error.message
+    return no_answer(options, causes[-1] if causes else error.message, sent=sent)
+
+
+def no_answer(options: Options, reason: OSError | str, *, sent: bool) -> Unreachable:
+    """`sent` says whether the request may have arrived."""
+    if isinstance(reason, OSError):
+        reason = reason.strerror or str(reason) or "it took too long"
     return Unreachable(f"no answer from {options.url}: {reason}", url=options.url, sent=sent)
 
 
