@@ -2,7 +2,7 @@
 
 comma := ,
 
-# What the environment holds besides the base packages; `runs` joins here.
+# What the environment holds besides the base packages.
 EXTRAS ?= dev,spark
 # Test processes side by side; 0 runs the tests in this one (for a debugger).
 WORKERS ?= 2
