@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark_topics import tasks
 from pyspark_topics.errors import DataLoss
 from pyspark_topics.options import SourceOptions
+from pyspark_topics.shapes import Shape
 from pyspark_topics.source import SCHEMA
 from pyspark_topics.splits import Part
 
@@ -21,19 +22,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def frame(spark: SparkSession, parts: list[Part], options: SourceOptions) -> DataFrame:
-    """The rows of these parts of one range, a task for each. Raises DataLoss in a task."""
+def frame(
+    spark: SparkSession, parts: list[Part], options: SourceOptions, shape: Shape | None = None
+) -> DataFrame:
+    """The rows of these parts of one range, a task for each. Raises DataLoss in a task.
+
+    With a shape its columns stand behind the others.
+    """
     numbers = spark.range(0, len(parts), 1, len(parts))
-    return numbers.mapInArrow(reading(parts, options), SCHEMA)
+    columns = SCHEMA if shape is None else f"{SCHEMA}, {shape.ddl}"
+    return numbers.mapInArrow(reading(parts, options, shape), columns)
 
 
 def reading(
-    parts: list[Part], options: SourceOptions
+    parts: list[Part], options: SourceOptions, shape: Shape | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        judge = None if shape is None else shape.judge()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from _read(parts[number], options, is_first=number == 0)
+                rows = _read(parts[number], options, is_first=number == 0)
+                yield from rows if judge is None else map(judge.shaped, rows)
 
     return read
 

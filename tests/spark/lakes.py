@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.spark.support import Log
@@ -64,9 +65,14 @@ class LakeBeside:
         return DeltaTable(self.path(topic))
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
-        query = QueryBuilder().register("t", self.table(topic))
-        found = pa.table(query.execute("SELECT * FROM t").read_all()).to_pylist()
-        return sorted(found, key=lambda row: (int(row["epoch"]), row["seq"]))
+        return _rows(self.table(topic))
+
+    def letters_path(self, topic: str) -> Path:
+        return self.root / "_dlq" / topic.replace(":", "~")
+
+    def letters(self, topic: str) -> list[dict[str, Any]]:
+        """The dead letters."""
+        return _rows(DeltaTable(self.letters_path(topic)))
 
     def told(self, topic: str) -> list[Any]:
         """Seqs of records, and (first, last, reason) of gaps, in order of epoch and seq."""
@@ -76,6 +82,25 @@ class LakeBeside:
             else (row["seq"], row["_gap_to"], row["_gap_reason"])
             for row in self.rows(topic)
         ]
+
+
+def files_with(folder: Path, text: str) -> list[Path]:
+    """Files of tables that hold this text: rows, and what their logs say of them."""
+    return [
+        file for file in folder.rglob("*") if file.is_file() and text.encode() in _content(file)
+    ]
+
+
+def _content(file: Path) -> bytes:
+    if file.suffix != ".parquet":
+        return file.read_bytes()
+    return str(pq.read_table(file).to_pylist()).encode()
+
+
+def _rows(table: DeltaTable) -> list[dict[str, Any]]:
+    query = QueryBuilder().register("t", table)
+    found = pa.table(query.execute("SELECT * FROM t").read_all()).to_pylist()
+    return sorted(found, key=lambda row: (int(row["epoch"]), row["seq"]))
 
 
 def run(*arguments: str, code: int = 0, **variables: str) -> Said:

@@ -62,7 +62,9 @@ def run(tmp_path: Path, kills: list[str], chance: random.Random) -> None:
         lake.log.client.put("/v0/topics/in", {"cap_records": 400})
         writer = Writer(served.port)
         writer.start()
-        driver = Syncing(lake, "in")
+        schema = tmp_path / "schema.json"
+        schema.write_text('{"type": "integer", "multipleOf": 3}')
+        driver = Syncing(lake, "in", "--schema", str(schema))
         ended.callback(lambda: driver.kill())
         for kill in kills:
             before = seq_of(lake, "in")
@@ -83,9 +85,19 @@ def run(tmp_path: Path, kills: list[str], chance: random.Random) -> None:
             head = client.get("/v0/topics/in?touch=false").json["head_seq"]
             explained = client.get("/v0/topics/in/explain").json["ranges"]
         driver.wait_until(lambda: lake.run("status", "--json").json[0]["lag"] == 0)
+        # Each record that the schema rejects becomes one dead letter, whatever was killed between.
+        driver.wait_until(lambda: letters(lake) == rejected(lake) != [])
         driver.kill()
         assert lake.audit() == []
         check(lake.rows("in"), explained, head)
+
+
+def letters(lake: LakeBeside) -> list[int]:
+    return [letter["seq"] for letter in lake.letters("in")]
+
+
+def rejected(lake: LakeBeside) -> list[int]:
+    return [row["seq"] for row in lake.rows("in") if row["data"] and int(row["data"]) % 3]
 
 
 def check(rows: list[dict[str, Any]], explained: list[dict[str, Any]], head: int) -> None:
@@ -145,3 +157,4 @@ def test_a_continuous_sync_takes_new_topics_and_outlives_a_restart(tmp_path: Pat
         ]
         assert not lake.path("d").exists()
         assert "c-1: 2 rows" in driver.said()
+        assert "each further active topic costs about" in driver.said()

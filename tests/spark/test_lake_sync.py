@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.lakes import LakeBeside
+from tests.spark.lakes import LakeBeside, files_with
 from tests.spark.support import Log
 from topics.client.client import Client
 from topics.lake import sync as syncing
@@ -40,6 +39,7 @@ def test_records_and_gaps_have_the_columns_of_the_lake(lake: LakeBeside) -> None
     state = lake.log.state(topic)
     assert line == {
         "topic": topic, "epoch": state["epoch"], "seq": 2, "head_seq": 2, "lag": 0, "rows": 2,
+        "rejected": 0,
     }  # fmt: skip
     assert lake.path(topic).name == topic.replace(":", "~")
     frame = lake.log.spark.read.format("delta").load(str(lake.path(topic)))
@@ -264,24 +264,13 @@ def test_deletes_that_are_propagated_are_gone_from_the_files(lake: LakeBeside) -
     lake.sync(topic, "--propagate-deletes")
     assert lake.table(topic).version() == version
     assert lake.audit() == []
-    assert _files_with(lake.path(topic), b"secret-3")
+    assert files_with(lake.path(topic), "secret-3")
     lake.run("vacuum", "--retention-hours", "0")
-    assert not _files_with(lake.path(topic), b"secret-3")
-    assert _files_with(lake.path(topic), b"secret-4")
+    assert not files_with(lake.path(topic), "secret-3")
+    assert files_with(lake.path(topic), "secret-4")
     lake.log.recreate(topic)
     lake.sync(topic)
     assert lake.audit() == []
-
-
-def _files_with(folder: Path, text: bytes) -> list[Path]:
-    """Files of a table that hold this text: rows, and what the log says of them."""
-    return [file for file in folder.rglob("*") if file.is_file() and text in _content(file)]
-
-
-def _content(file: Path) -> bytes:
-    if file.suffix != ".parquet":
-        return file.read_bytes()
-    return str(pq.read_table(file).to_pylist()).encode()
 
 
 def test_optimize_makes_few_files_and_changes_no_row(lake: LakeBeside) -> None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from topics.cli import exits, server
 from topics.client.retries import RetryPolicy
-from topics.errors import NotFound, TopicsError
+from topics.errors import InvalidRequest, NotFound, TopicsError
 
 if TYPE_CHECKING:
     from topics.lake.layout import Lake
     from topics.lake.loop import SyncLoop
+    from topics.lake.schemas import Extras
     from topics.lake.sync import Moved
-    from topics.lake.table import Table
+    from topics.lake.table import Stored
 
 
 class Partition(StrEnum):
@@ -44,6 +47,15 @@ Root = Annotated[
 ]
 Patterns = Annotated[
     list[str] | None, typer.Argument(metavar="PATTERN", help="Shell patterns; else all.")
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema", metavar="FILE", help="A JSON Schema: columns, and dead letters it rejects."
+    ),
+]
+Variant = Annotated[
+    bool, typer.Option("--variant", help="Tables have the data as a column data_variant, too.")
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the table.")]
 
@@ -75,6 +87,8 @@ def sync(
     partition_by: Annotated[
         Partition | None, typer.Option(help="New tables have a folder for each day.")
     ] = None,
+    schema: SchemaFile = None,
+    variant: Variant = False,
     master: Annotated[
         str, typer.Option(metavar="URL", envvar="TOPICS_SPARK_MASTER", help="Any Spark master.")
     ] = "local[*]",
@@ -85,8 +99,8 @@ def sync(
     """Bring the records and gaps of topics into their tables.
 
     A table is made for each topic that matches, an empty one for an empty topic. Rows and position
-    are one commit: a sync that is killed goes on where its tables are. With --json it ends with
-    [{topic, epoch, seq, head_seq, lag, rows}].
+    are one commit: a sync that is killed goes on where its tables are. A schema is kept in the lake
+    for later syncs. With --json it ends with [{topic, epoch, seq, head_seq, lag, rows, rejected}].
 
     Example: topics lake sync 'orders*' --lake ./lake --once
     """
@@ -95,21 +109,30 @@ def sync(
     from topics.lake.layout import Lake
     from topics.lake.loop import SyncLoop, Wishes
 
+    extras = _extras(schema, variant)
     give_up_s = GIVE_UP_ONCE_S if once else GIVE_UP_S
     if give_up_after is not None:
         give_up_s = server.duration_ms(give_up_after) / 1000
     with server.connected(url, token, _SHORT) as client:
         loop = SyncLoop(
             Lake(lake), client, patterns, _Session(master, once=once).get,
-            give_up_after_s=give_up_s, told=_tell,
-            waits=lambda why: server.tell(f"trying again: {why}"),
-            wishes=Wishes(propagate_deletes, latest, by_day=partition_by is not None),
+            give_up_after_s=give_up_s, told=_tell, says=server.tell,
+            wishes=Wishes(propagate_deletes, latest, partition_by is not None, extras),
         )  # fmt: skip
         code = _run(loop, once=once)
     if as_json:
         server.write_json([loop.results[topic] for topic in sorted(loop.results)])
     if code:
         raise typer.Exit(code)
+
+
+def _extras(schema: Path | None, variant: bool) -> Extras:
+    from topics.lake.schemas import Extras, read_schema
+
+    try:
+        return Extras(None if schema is None else read_schema(schema), variant)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _run(loop: SyncLoop, *, once: bool) -> int:
@@ -165,7 +188,8 @@ class _Session:
 
 def _tell(topic: str, moved: Moved) -> None:
     done = moved.seq * 100 // max(moved.head, 1)
-    server.tell(f"{topic}: {moved.rows:,} rows, seq {moved.seq:,} of {moved.head:,} ({done} %)")
+    rows = f"{moved.rows:,} rows" + (f", {moved.rejected:,} rejected" if moved.rejected else "")
+    server.tell(f"{topic}: {rows}, seq {moved.seq:,} of {moved.head:,} ({done} %)")
 
 
 @group.command()
@@ -216,6 +240,21 @@ def gaps(
     place, topics = _tables(lake, patterns)
     found = found_in(place, topics)
     _show(found, "{topic} epoch {epoch} {first}..{last} {reason}", as_json=as_json)
+
+
+@group.command()
+def rejected(
+    patterns: Patterns = None, lake: Root = DEFAULT_LAKE, as_json: server.Json = False
+) -> None:
+    """List every record that a schema has rejected, and why: the dead letters.
+
+    Example: topics lake rejected 'orders*' --json
+    """
+    from topics.lake.dead_letters import listed
+
+    place, topics = _tables(lake, patterns)
+    found = [each for topic in topics for each in listed(place, topic)]
+    _show(found, "{topic} epoch {epoch} {seq} {reason}", as_json=as_json)
 
 
 @group.command()
@@ -286,6 +325,7 @@ def restore(
 
     Example: topics lake restore orders --to 12
     """
+    from topics.lake.dead_letters import DeadLetters
     from topics.lake.layout import Lake
     from topics.lake.table import Table
 
@@ -295,6 +335,7 @@ def restore(
     table.snapshot()
     with place.writing(topic):
         version = table.restore(to)
+        DeadLetters(place, topic).follow(table.snapshot())
     if as_json:
         server.write_json({"topic": topic, "restored_to": to, "version": version})
     else:
@@ -311,16 +352,22 @@ def _show(found: Sequence[Mapping[str, Any]], line: str, *, as_json: bool) -> No
 
 
 def _upkeep(
-    lake: str, patterns: list[str] | None, work: Callable[[Table], dict[str, int]]
+    lake: str, patterns: list[str] | None, work: Callable[[Stored], dict[str, int]]
 ) -> list[dict[str, Any]]:
-    """Does it to each table that matches, while nobody else writes it."""
-    from topics.lake.table import Table
+    """Does it to all tables of each topic that matches, while nobody else writes them."""
+    from topics.lake.table import Stored
 
     place, topics = _tables(lake, patterns)
     found = []
     for topic in topics:
+        uris = place.table_uri(topic), place.letters_uri(topic), place.latest_uri(topic)
+        first, *others = (Stored(uri, topic) for uri in uris)
         with place.writing(topic):
-            found.append({"topic": topic, **work(Table(place, topic))})
+            done = Counter(work(first))
+            for table in others:
+                if table.is_there:
+                    done.update(work(table))
+            found.append({"topic": topic, **done})
     return found
 
 

@@ -2,7 +2,8 @@
 
 Only rows and the server's account explain a seq; absence explains nothing. Of the epoch that lasts
 the server is asked, of those that are over the lake has the account that sync stored. A record that
-the server has deleted since it was read is no finding: the row tells what was there.
+the server has deleted since it was read is no finding: the row tells what was there. Where a schema
+judges records, each one that it rejected is among the dead letters exactly once, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from topics.client.client import Client
 from topics.client.values import TopicState
 from topics.errors import TopicNotFound
+from topics.lake import dead_letters
 from topics.lake.accounts import DELETED, LIVE, Account, EpochOver, explained
 from topics.lake.layout import Lake
 from topics.lake.spans import Span, common, joined, of_seqs, within, without
@@ -69,15 +71,19 @@ class _Audit:
 
     def __init__(self, lake: Lake, client: Client, topic: str) -> None:
         self._lake, self._client, self._topic = lake, client, topic
-        # Before the topic: what the table has, the topic has had.
+        # Before the table: what they say is done, it has. And the table before the topic.
+        self._accounts = {epoch: Account(lake, topic, epoch) for epoch in lake.epochs(topic)}
+        self._letters = dead_letters.found_in(lake, topic)
         self._table = Table(lake, topic).snapshot()
         self._gaps = self._table.gaps()
-        self._accounts = {epoch: Account(lake, topic, epoch) for epoch in lake.epochs(topic)}
         self._ends = self._table.ends()
+        # Up to where the dead letters have followed.
+        self._followed: dict[str, int] = {}
         for epoch, account in self._accounts.items():
             # Rows at the end that are gone would else take the position along.
             if account.committed and not self._table.is_restored_since(account.version):
                 self._ends[epoch] = max(self._ends.get(epoch, 0), account.committed)
+                self._followed[epoch] = account.committed
         # Sync has come to this epoch, and so it is through with those before.
         self._newest = max(self._ends, key=int, default=None)
         self._now = self._state()
@@ -137,6 +143,10 @@ class _Audit:
             span = first, min(first + SEQS - 1, upto)
             near = {state: within(spans, *span) for state, spans in states.items()}
             yield from _compared(self._table, epoch, span, within(gaps, *span), near)
+            yield from dead_letters.differences(
+                self._table, self._letters, epoch, span, self._followed.get(epoch, 0),
+                near.get(DELETED, []),
+            )  # fmt: skip
 
 
 def _compared(

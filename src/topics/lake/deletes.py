@@ -1,4 +1,4 @@
-"""What the log has deleted leaves the table, too: its rows now, its bytes with the next vacuum.
+"""What the log has deleted leaves the tables, too: its rows now, its bytes with the next vacuum.
 
 The account is stored before the rows go, so that a table whose epoch is over still explains them.
 """
@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from topics.client.client import Client
 from topics.lake.accounts import DELETED, Account, explained
+from topics.lake.dead_letters import DeadLetters
 from topics.lake.layout import Lake
 from topics.lake.spans import Span, joined
-from topics.lake.table import Table
+from topics.lake.table import RECORDS, Table
 
 # Seqs that are looked at together, and deleted in one commit.
 SEQS = 1_000_000
@@ -33,10 +34,14 @@ def propagate(lake: Lake, table: Table, client: Client, *, only: str = "true") -
     with lake.writing(table.topic):
         Account(lake, table.topic, epoch).add(deleted)
         for first in range(1, upto + 1, SEQS):
-            held = table.snapshot().seqs(epoch, first, min(first + SEQS - 1, upto), only)
+            held = table.snapshot().seqs(
+                epoch, first, min(first + SEQS - 1, upto), f"{RECORDS} AND {only}"
+            )
             found = held[_within(held, deleted)]
             if len(found):
-                gone += table.delete(epoch, found)
+                gone += table.delete(epoch, found, RECORDS)
+        if gone:
+            DeadLetters(lake, table.topic).follow(table.snapshot())
     return gone
 
 

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from topics.client.client import Client
 from topics.errors import TopicNotFound
 from topics.lake import deletes, latest
+from topics.lake.dead_letters import DeadLetters
 from topics.lake.layout import Lake
-from topics.lake.table import RECORD, Table
+from topics.lake.table import RECORDS, Table, content_of
 
 Places: TypeAlias = Set[tuple[str, int]]
 _NEEDED = ("topic", "epoch", "seq", "tag", "data")
@@ -36,7 +37,7 @@ class ErasedRows:
 
 def tagged(table: Table, tag: str) -> Iterator[tuple[str, int, int, bytes]]:
     """Epoch, seq, time and data of the rows of a tag."""
-    rows = table.snapshot().rows("epoch, seq, ts, data", f"_kind = '{RECORD}' AND {_has_tag(tag)}")
+    rows = table.snapshot().rows("epoch, seq, ts, data", f"{RECORDS} AND {_has_tag(tag)}")
     for row in rows:
         if row["data"] is not None:
             ts_ms = round(row["ts"].timestamp() * 1000)
@@ -44,15 +45,19 @@ def tagged(table: Table, tag: str) -> Iterator[tuple[str, int, int, bytes]]:
 
 
 def erase(lake: Lake, client: Client, topic: str, tag: str) -> ErasedRows:
-    """Takes the rows of a tag out of the topic's table, and out of its files."""
+    """Takes the rows of a tag out of the topic's tables, and out of their files."""
     table = Table(lake, topic)
     try:
         deleted = deletes.propagate(lake, table, client, only=_has_tag(tag))
     except TopicNotFound:
         deleted = 0
     with lake.writing(topic):
-        emptied = table.empty(f"_kind = '{RECORD}' AND {_has_tag(tag)}")
+        emptied = table.empty(f"{RECORDS} AND {_has_tag(tag)}")
+        letters = DeadLetters(lake, topic)
+        letters.follow(table.snapshot())
         files = table.vacuum(0, is_dry=False) + latest.purge(lake, topic)
+        if letters.is_there:
+            files += letters.vacuum(0, is_dry=False)
     return ErasedRows(deleted, emptied, files)
 
 
@@ -74,11 +79,12 @@ def _has_rows(content: bytes, topic: str, tag: str, places: Places) -> bool:
     file = pq.ParquetFile(pa.BufferReader(content))
     if not set(_NEEDED) <= set(file.schema_arrow.names):
         return False
+    content_names = content_of(file.schema_arrow.names)
     return any(
         row["topic"] == topic
-        and row["data"] is not None
         and (_is_tag(row["tag"], tag) or (row["epoch"], row["seq"]) in places)
-        for batch in file.iter_batches(columns=list(_NEEDED))
+        and any(row[name] is not None for name in content_names)
+        for batch in file.iter_batches()
         for row in batch.to_pylist()
     )
 

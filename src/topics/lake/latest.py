@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 from deltalake.exceptions import TableNotFoundError
 
 from topics.lake.layout import Lake
-from topics.lake.table import RECORD, SCHEMA, Snapshot, Table
+from topics.lake.table import RECORD, SCHEMA, Snapshot, Stored, Table
 
 APP_ID = "topics-lake-latest"
 COLUMNS = ("topic", "epoch", "seq", "ts", "node", "tag", "meta", "data")
@@ -46,13 +46,11 @@ def refresh(lake: Lake, topic: str) -> bool:
 
 def purge(lake: Lake, topic: str) -> int:
     """Brings it up to date and removes the files of its older versions; how many."""
-    try:
-        DeltaTable(lake.latest_uri(topic))
-    except TableNotFoundError:
+    table = Stored(lake.latest_uri(topic), topic)
+    if not table.is_there:
         return 0
     refresh(lake, topic)
-    table = DeltaTable(lake.latest_uri(topic))
-    return len(table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True))
+    return table.vacuum(0, is_dry=False)
 
 
 def _latest(now: Snapshot) -> pa.Table:

@@ -2,6 +2,8 @@
 
     topics/<name>                  the Delta table of a topic, `:` in its name written as `~`
     latest/<name>                  the latest value of each tag, where it was asked for
+    _dlq/<name>                    the dead letters: what a user's schema has rejected
+    _schemas/<name>.json           the schema that a topic's records are judged by
     _accounts/<name>/<epoch>.json  an epoch that sync has met: what was deleted in it, its last head
     _locks/<name>                  in a directory: held by whoever writes the table
     _lake.json                     the lake's id, part of the name of the cursor that shows its lag
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 DEFAULT_ROOT = "./topics-lake"
-_TABLES, _LATEST, _ACCOUNTS = "topics", "latest", "_accounts"
+_TABLES, _LATEST, _LETTERS, _ACCOUNTS, _SCHEMAS = (
+    "topics", "latest", "_dlq", "_accounts", "_schemas"
+)  # fmt: skip
 _LOCKS, _ID = "_locks", "_lake.json"
 _LOCK_PAUSE_S = 0.02
 
@@ -71,6 +75,9 @@ class Lake:
     def latest_uri(self, topic: str) -> str:
         return f"{self.root}/{_LATEST}/{folder_of(topic)}"
 
+    def letters_uri(self, topic: str) -> str:
+        return f"{self.root}/{_LETTERS}/{folder_of(topic)}"
+
     def tables(self) -> list[str]:
         """The topics that have a table, in byte order."""
         found = self._listed(_TABLES)["common_prefixes"]
@@ -96,6 +103,12 @@ class Lake:
 
     def keep_account(self, topic: str, epoch: str, account: dict[str, Any]) -> None:
         self.write(f"{_ACCOUNTS}/{folder_of(topic)}/{epoch}.json", account)
+
+    def schema(self, topic: str) -> dict[str, Any] | None:
+        return self.read(f"{_SCHEMAS}/{folder_of(topic)}.json")
+
+    def keep_schema(self, topic: str, schema: dict[str, Any]) -> None:
+        self.write(f"{_SCHEMAS}/{folder_of(topic)}.json", schema)
 
     def read(self, path: str) -> dict[str, Any] | None:
         try:

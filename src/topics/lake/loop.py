@@ -31,14 +31,17 @@ from topics.errors import (
     Unreachable,
 )
 from topics.lake import deletes, latest
+from topics.lake.freshness import Freshness
 from topics.lake.layout import Lake, matching
 from topics.lake.reports import cursor_of
-from topics.lake.sync import Moved, TopicSync
+from topics.lake.schemas import Extras
+from topics.lake.sync import NO_EXTRAS, Moved, TopicSync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 THREADS = 4
+NOTHING = {"rows": 0, "rejected": 0}
 PAUSE_S, AWAY_PAUSE_S = 0.5, 1.0
 # How often what follows the rows is done while a topic is written.
 AFTER_S = 5.0
@@ -62,6 +65,7 @@ class Wishes:
     propagates: bool = False
     latest: bool = False
     by_day: bool = False
+    extras: Extras = NO_EXTRAS
 
     @property
     def has_more(self) -> bool:
@@ -92,12 +96,13 @@ class SyncLoop:
         give_up_after_s: float,
         wishes: Wishes,
         told: Told,
-        waits: Callable[[str], None],
+        says: Callable[[str], None],
     ) -> None:
         self._lake, self._client, self._patterns, self._spark = lake, client, patterns, spark
         self._give_up_after_s = give_up_after_s
         self._wishes = wishes
-        self._told, self._waits = told, waits
+        self._told, self._says = told, says
+        self._freshness = Freshness(THREADS, PAUSE_S, says)
         self._courses: dict[str, _Course] = {}
         self.results: dict[str, dict[str, Any]] = {}
         self.stopping = threading.Event()
@@ -117,9 +122,11 @@ class SyncLoop:
                     for each in found:
                         self._begin(threads, each)
                     self.stopping.wait(PAUSE_S)
+                    self._freshness.tell_if_due()
                     found = self._patiently(self._listed)
             finally:
                 self.stopping.set()
+        self._freshness.tell()
         self._wait_for([course.work for course in self._courses.values() if course.work])
 
     def _begin(self, threads: ThreadPoolExecutor, found: TopicSummary) -> None:
@@ -130,7 +137,8 @@ class SyncLoop:
             course.work.result()
             course.work = None
         if course.done != _seen(found):
-            course.work = threads.submit(self._drain, found)
+            self._freshness.seen(found.topic)
+            course.work = threads.submit(self._timed_drain, found)
 
     def _wait_for(self, works: list[Future[None]]) -> None:
         try:
@@ -156,10 +164,21 @@ class SyncLoop:
     def _course(self, topic: str) -> _Course:
         if topic not in self._courses:
             sync = TopicSync(
-                self._lake, topic, self._client, self._spark, by_day=self._wishes.by_day
-            )
+                self._lake, topic, self._client, self._spark, by_day=self._wishes.by_day,
+                extras=self._wishes.extras,
+            )  # fmt: skip
             self._courses[topic] = _Course(sync)
         return self._courses[topic]
+
+    def _timed_drain(self, found: TopicSummary) -> None:
+        begun_s, rows = time.monotonic(), self._rows_of(found.topic)
+        self._drain(found)
+        if self._rows_of(found.topic) > rows:
+            self._freshness.committed(found.topic, time.monotonic() - begun_s)
+
+    def _rows_of(self, topic: str) -> int:
+        found: int = self.results.get(topic, NOTHING)["rows"]
+        return found
 
     def _drain(self, found: TopicSummary) -> None:
         """Steps until a topic's table has come to its head, or the topic is gone."""
@@ -181,10 +200,11 @@ class SyncLoop:
             return None
 
     def _count(self, topic: str, moved: Moved) -> None:
-        rows = moved.rows + self.results.get(topic, {"rows": 0})["rows"]
+        before = self.results.get(topic, NOTHING)
         self.results[topic] = {
             "topic": topic, "epoch": moved.epoch, "seq": moved.seq, "head_seq": moved.head,
-            "lag": max(0, moved.head - moved.seq), "rows": rows,
+            "lag": max(0, moved.head - moved.seq), "rows": moved.rows + before["rows"],
+            "rejected": moved.rejected + before["rejected"],
         }  # fmt: skip
         if moved.rows:
             self._told(topic, moved)
@@ -238,7 +258,7 @@ class SyncLoop:
                     raise Unreachable(
                         f"given up after {now_s - failing_s:.0f} s: {_words(error)}"
                     ) from None
-                self._waits(_words(error))
+                self._says(f"trying again: {_words(error)}")
             self.stopping.wait(min(AWAY_PAUSE_S, self._give_up_after_s))
 
 

@@ -5,6 +5,9 @@ cores, and appends it. A step that is cut short has done nothing or all of it; t
 the table again. Records and gaps come as the server tells them; what was deleted before it was read
 leaves no row, and the server's account of it is stored.
 
+Where users gave a schema its columns are made on the way, and what it rejects follows into the dead
+letters when the rows are there, before the step is remembered as done.
+
 A topic that was created anew is one gap of the old epoch, then the new epoch from its first seq.
 """
 
@@ -24,7 +27,9 @@ from topics.client.client import Client
 from topics.client.values import TopicState
 from topics.errors import NotFound
 from topics.lake.accounts import Account, EpochOver
+from topics.lake.dead_letters import DeadLetters, is_judged
 from topics.lake.layout import Lake
+from topics.lake.schemas import Extras, settled
 from topics.lake.spans import without
 from topics.lake.table import RECREATED, Snapshot, Table
 
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 # Of one commit; of one task where there are enough for several.
 ROWS_MAX, BYTES_MAX = 2_000_000, 1 << 30
 TASK_ROWS_MIN = 20_000
+NO_EXTRAS = Extras()
 # Of one call of a task: the loop around has the patience.
 _RETRIES = 4
 
@@ -46,6 +52,7 @@ class Moved:
     seq: int
     head: int
     rows: int = 0
+    rejected: int = 0
 
 
 @dataclass
@@ -68,6 +75,7 @@ class TopicSync:
         spark: Callable[[], SparkSession],
         *,
         by_day: bool = False,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         self.topic = topic
         self.table = Table(lake, topic)
@@ -75,6 +83,10 @@ class TopicSync:
         self._client = client
         self._spark = spark
         self._by_day = by_day
+        # What is asked for; then, with what the lake keeps, what holds.
+        self._asked = extras
+        self._extras: Extras | None = None
+        self._letters = DeadLetters(lake, topic)
         self._known: _Known | None = None
         # A read that failed is not cut again: what grew over a cut once may do so twice.
         self._is_whole = False
@@ -97,16 +109,23 @@ class TopicSync:
 
     def _opened(self) -> Snapshot:
         try:
-            return self.table.snapshot()
+            now = self.table.snapshot()
         except NotFound:
             self.table.make(by_day=self._by_day)
-            return self.table.snapshot()
+            now = self.table.snapshot()
+        if self._extras is None:
+            self._extras = settled(self._lake, self.topic, self._asked, now)
+            if self._extras.shape is not None:
+                # Before the first row: dead letters that are not there were taken away.
+                self._letters.make()
+        return now
 
     def _placed(self, now: Snapshot, state: TopicState) -> _Known | None:
         """Where the table stands; None when epochs had to be ended first."""
         known = self._known
         if known is None or known.version != now.version or known.account.epoch != state.epoch:
             self._known = None
+            self._letters.follow(now)
             ends = now.ends()
             if self._end_epochs(now, ends, state.epoch):
                 return None
@@ -144,6 +163,10 @@ class TopicSync:
             self.append(now, plan, options)
             # Somebody else may have been faster: the table alone says how far it is.
             now = self.table.snapshot()
+            rejected = 0
+            if is_judged(now):
+                what = f"epoch = '{state.epoch}' AND seq > {known.seq}"
+                rejected = self._letters.follow(now, what)
             rows, seq = now.after(state.epoch, known.seq)
             if rows != plan.count:
                 known.account.ask(self._client, plan.end)
@@ -151,9 +174,9 @@ class TopicSync:
             known.account.upto = max(known.account.upto, end)
             known.account.commit(now.version, seq)
         else:
-            rows = 0
+            rows = rejected = 0
         self._known = _Known(now.version, known.account, end)
-        return Moved(state.epoch, end, head, rows)
+        return Moved(state.epoch, end, head, rows, rejected)
 
     def plan(self, options: SourceOptions, at: int, state: TopicState, head: int) -> Planning:
         """What a step will read, at most up to `head`. Raises EpochOver."""
@@ -177,7 +200,8 @@ class TopicSync:
             parts = max(1, min(cores, plan.count // TASK_ROWS_MIN))
         cut = split([Planned(self.topic, plan, (), None)], partitions_min=parts, rows_max=None)
         self._is_whole = True
-        self.table.append_frame(frame(spark, cut, options), now)
+        extras = self._extras or NO_EXTRAS
+        self.table.append_frame(extras.added(frame(spark, cut, options, extras.shape)), now)
         self._is_whole = False
 
 

@@ -8,7 +8,7 @@ transaction: of two that were planned on the same one, the second is refused or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 APP_ID = "topics-lake"
 RECORD, GAP = "record", "gap"
+RECORDS = f"_kind = '{RECORD}'"
 RECREATED = "recreated"
 DAY = "_day"
 _TEXT, _SEQ = pa.string(), pa.int64()
@@ -36,6 +37,8 @@ SCHEMA = pa.schema(
         ("_kind", _TEXT), ("_gap_to", _SEQ), ("_gap_reason", _TEXT),
     ]
 )  # fmt: skip
+# What of a row says where it stands, and nothing of what was written.
+_PLACE = ("topic", "epoch", "seq", "ts", "_kind", "_gap_to", "_gap_reason", DAY)
 # Statistics of other columns would keep values of records in the table's log.
 _STATISTICS = {"delta.dataSkippingStatsColumns": "epoch,seq,ts,_kind,_gap_to"}
 # Below this a reader of an older version may lose its files under its hands.
@@ -72,11 +75,16 @@ class Snapshot:
         )
         return sorted(found, key=lambda gap: (int(gap["epoch"]), gap["first"]))
 
-    def seqs(self, epoch: str, first: int, last: int, only: str = "true") -> npt.NDArray[np.int64]:
-        """The seqs of records from `first` to `last`, `only` of some, sorted."""
-        what = f"epoch = '{epoch}' AND _kind = '{RECORD}' AND seq >= {first} AND seq <= {last}"
-        found = self._select("seq", f"{what} AND {only}").column("seq").to_numpy()
+    def seqs(self, epoch: str, first: int, last: int, only: str = RECORDS) -> npt.NDArray[np.int64]:
+        """The seqs of rows from `first` to `last`, `only` of some, sorted."""
+        what = f"epoch = '{epoch}' AND seq >= {first} AND seq <= {last}"
+        found = self.select("seq", f"{what} AND {only}").column("seq").to_numpy()
         return np.sort(found.astype(np.int64))
+
+    def bounds(self, what: str) -> dict[str, tuple[int, int]]:
+        """The first and the last seq of such rows in each epoch."""
+        rows = self.rows("epoch, min(seq) AS first, max(seq) AS last", f"{what} GROUP BY epoch")
+        return {row["epoch"]: (row["first"], row["last"]) for row in rows}
 
     def is_restored_since(self, version: int) -> bool:
         """Whether an older version was brought back after this one, or the table made anew."""
@@ -86,20 +94,24 @@ class Snapshot:
         return any(commit.get("operation") == "RESTORE" for commit in since)
 
     def rows(self, columns: str, what: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._select(columns, what).to_pylist()
+        found: list[dict[str, Any]] = self.select(columns, what).to_pylist()
         return found
 
-    def _select(self, columns: str, what: str) -> pa.Table:
+    def select(self, columns: str, what: str) -> pa.Table:
         query = QueryBuilder().register("t", self.table)
         return pa.table(query.execute(f"SELECT {columns} FROM t WHERE {what}").read_all())
 
 
-class Table:
-    """The table of a topic. Whoever writes holds `Lake.writing`."""
+class Stored:
+    """A Delta table of a topic. Whoever writes holds `Lake.writing`."""
 
-    def __init__(self, lake: Lake, topic: str) -> None:
-        self.uri = lake.table_uri(topic)
+    def __init__(self, uri: str, topic: str) -> None:
+        self.uri = uri
         self.topic = topic
+
+    @property
+    def is_there(self) -> bool:
+        return DeltaTable.is_deltatable(self.uri)
 
     def snapshot(self) -> Snapshot:
         """The table as it is now. Raises NotFound, Unreachable."""
@@ -110,21 +122,65 @@ class Table:
         except (DeltaError, OSError) as error:
             raise Unreachable(f"table {self.uri} can not be read: {error}") from None
 
+    def append(self, rows: Any, planned: Snapshot) -> None:
+        """Appends rows in a commit of their own. Raises Conflicting when somebody was there."""
+        with refusals(self.topic):
+            # By the version it was planned on: what came since is looked at.
+            write_deltalake(
+                planned.table, rows, mode="append", commit_properties=_marked(planned.version)
+            )
+
+    def delete(self, epoch: str, seqs: npt.NDArray[np.int64], only: str = "true") -> int:
+        """Deletes the rows of these seqs in one commit, `only` some of them; how many."""
+        merger = self.snapshot().table.merge(
+            pa.table({"gone": seqs}),
+            f"t.seq = s.gone AND {only} AND t.epoch = '{epoch}' "
+            f"AND t.seq >= {seqs[0]} AND t.seq <= {seqs[-1]}",
+            source_alias="s", target_alias="t",
+        )  # fmt: skip
+        with refusals(self.topic):
+            return int(merger.when_matched_delete().execute()["num_target_rows_deleted"])
+
+    def optimize(self) -> dict[str, int]:
+        """Makes large files of small ones."""
+        with refusals(self.topic):
+            found = self.snapshot().table.optimize.compact()
+        return {"files_added": found["numFilesAdded"], "files_removed": found["numFilesRemoved"]}
+
+    def vacuum(self, retention_h: int, *, is_dry: bool) -> int:
+        """Removes files that no version within the retention needs; how many."""
+        with refusals(self.topic):
+            found = self.snapshot().table.vacuum(
+                retention_h, dry_run=is_dry, full=True,
+                enforce_retention_duration=retention_h >= RETENTION_H,
+            )  # fmt: skip
+        return len(found)
+
+
+class Table(Stored):
+    """The table that has every row of a topic, and the position with them."""
+
+    def __init__(self, lake: Lake, topic: str) -> None:
+        super().__init__(lake.table_uri(topic), topic)
+
     def make(self, *, by_day: bool) -> None:
         """An empty table, where there is none."""
         schema, days = SCHEMA, None
         if by_day:
             schema, days = SCHEMA.append(pa.field(DAY, pa.date32())), [DAY]
-        with _refusals(self.topic):
+        with refusals(self.topic):
             DeltaTable.create(
                 self.uri, schema, mode="ignore", partition_by=days, configuration=_STATISTICS
             )
 
     def append_frame(self, frame: DataFrame, planned: Snapshot) -> None:
-        """Appends rows of Spark in one commit, or none where somebody was there since `planned`."""
+        """Appends rows of Spark in one commit, or none where somebody was there since `planned`.
+
+        Columns that the table has not join it in the same commit.
+        """
         if DAY in planned.columns:
             frame = frame.selectExpr("*", f"to_date(ts) AS {DAY}")
-        writer = frame.write.format("delta").mode("append")
+        writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
         writer = writer.option("txnAppId", APP_ID).option("txnVersion", planned.version + 1)
         writer.save(self.uri.replace("s3://", "s3a://", 1))
 
@@ -133,44 +189,14 @@ class Table:
         rows = [{"topic": self.topic, "_kind": GAP, **gap} for gap in gaps]
         # A table may have more columns than ours.
         schema = pa.schema(planned.table.schema().to_arrow())
-        content = pa.Table.from_pylist(rows, schema=schema)
-        with _refusals(self.topic):
-            # By the version it was planned on: what came since is looked at.
-            write_deltalake(
-                planned.table, content, mode="append", commit_properties=_marked(planned.version)
-            )
-
-    def delete(self, epoch: str, seqs: npt.NDArray[np.int64]) -> int:
-        """Deletes the rows of these records in one commit; how many."""
-        merger = self.snapshot().table.merge(
-            pa.table({"gone": seqs}),
-            f"t.seq = s.gone AND t._kind = '{RECORD}' AND t.epoch = '{epoch}' "
-            f"AND t.seq >= {seqs[0]} AND t.seq <= {seqs[-1]}",
-            source_alias="s", target_alias="t",
-        )  # fmt: skip
-        with _refusals(self.topic):
-            return int(merger.when_matched_delete().execute()["num_target_rows_deleted"])
+        self.append(pa.Table.from_pylist(rows, schema=schema), planned)
 
     def empty(self, what: str) -> int:
         """Takes the content of rows away and leaves their places; how many."""
-        nothing = dict.fromkeys(("node", "tag", "meta", "data"), "NULL")
-        with _refusals(self.topic):
-            return int(self.snapshot().table.update(nothing, predicate=what)["num_updated_rows"])
-
-    def optimize(self) -> dict[str, int]:
-        """Makes large files of small ones."""
-        with _refusals(self.topic):
-            found = self.snapshot().table.optimize.compact()
-        return {"files_added": found["numFilesAdded"], "files_removed": found["numFilesRemoved"]}
-
-    def vacuum(self, retention_h: int, *, is_dry: bool) -> int:
-        """Removes files that no version within the retention needs; how many."""
-        with _refusals(self.topic):
-            found = self.snapshot().table.vacuum(
-                retention_h, dry_run=is_dry, full=True,
-                enforce_retention_duration=retention_h >= RETENTION_H,
-            )  # fmt: skip
-        return len(found)
+        now = self.snapshot()
+        nothing = {f'"{name}"': "NULL" for name in content_of(now.columns)}
+        with refusals(self.topic):
+            return int(now.table.update(nothing, predicate=what)["num_updated_rows"])
 
     def restore(self, version: int) -> int:
         """The table as it was at `version`, and its position with it; the new version."""
@@ -179,10 +205,15 @@ class Table:
             raise NotFound(
                 f'table of topic "{self.topic}" has no version {version}: its last is {now.version}'
             )
-        with _refusals(self.topic):
+        with refusals(self.topic):
             # It moves the position: a commit that was planned before must not follow.
             now.table.restore(version, commit_properties=_marked(now.version))
         return self.snapshot().version
+
+
+def content_of(columns: Iterable[str]) -> list[str]:
+    """Those of the columns that hold what was written, or was made of it."""
+    return [name for name in columns if name not in _PLACE]
 
 
 def _marked(planned: int) -> CommitProperties:
@@ -190,7 +221,7 @@ def _marked(planned: int) -> CommitProperties:
 
 
 @contextmanager
-def _refusals(topic: str) -> Iterator[None]:
+def refusals(topic: str) -> Iterator[None]:
     """Delta's refusals as errors of ours."""
     try:
         yield
