@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tests.crash.harness.histories import looks, starts
 from tests.crash.harness.histories.draws import config_of
-from tests.crash.harness.histories.facts import Asked, Born, Instance
+from tests.crash.harness.histories.facts import Asked, Born
 from tests.crash.harness.histories.world import ROOT, Edge, World
 from topics.configs import resolve_config
 from topics.engine.ops.cursors import Given
@@ -177,7 +177,7 @@ def route(world: World, draw: random.Random) -> None:
             before.guarantee = "mixed"
             if before.begins_again:
                 # What it has still to copy again, it no longer looks for.
-                may_repeat(world, before.dest)
+                world.may_repeat(before.dest)
         return
     found = world.instance(source), world.instance(dest)
     assert found[0] is not None
@@ -194,17 +194,9 @@ def route(world: World, draw: random.Random) -> None:
         # Another instance of its source is another source: what it was given anew comes anew.
         is_another = old.dest is found[1] and old.source is not found[0]
         if is_another or (begins_again and {old.guarantee, guarantee} != {"exactly_once"}):
-            may_repeat(world, found[1])
+            world.may_repeat(found[1])
     if found[0].may_repeat:
-        may_repeat(world, found[1])
-
-
-def may_repeat(world: World, known: Instance) -> None:
-    """A topic, and whatever is fed by it, may have records twice."""
-    known.may_repeat = True
-    for edge in world.edges.values():
-        if edge.source is known and not edge.dest.may_repeat:
-            may_repeat(world, edge.dest)
+        world.may_repeat(found[1])
 
 
 def unroute(world: World, draw: random.Random) -> None:

@@ -232,12 +232,15 @@ def _adopt(world: World, known: Instance) -> None:
 def _judge_routers(world: World) -> None:
     routers = world.engine.core.routers.by_name
     for name in routers:
-        if name in world.edges:
-            continue
         again = [
             edge for edge in world.past_edges
             if edge.name == name and edge.ended is not None and edge.ended.outcome == "unknown"
         ]  # fmt: skip
+        if name in world.edges:
+            # It may be the one before, whose end and whose follower were lost together.
+            edge = world.edges[name]
+            edge.is_doubtful |= bool(again) and edge.asked.outcome == "unknown"
+            continue
         require(bool(again), f"router {name} came back")
         world.edges[name] = again[-1]
         world.past_edges.remove(again[-1])
@@ -250,3 +253,7 @@ def _judge_routers(world: World) -> None:
             assert source is not None
             assert dest is not None
             edge.source, edge.dest, edge.is_doubtful = source, dest, True
+    for edge in world.edges.values():
+        # What a topic that begins anew is given again goes on from there.
+        if edge.source.may_repeat:
+            world.may_repeat(edge.dest)

@@ -305,6 +305,13 @@ class World:
             known = self.by_epoch[topic.epoch] = Instance(name, topic.epoch, topic.config)
         return known
 
+    def may_repeat(self, known: Instance) -> None:
+        """A topic, and whatever is fed by it, may have records twice."""
+        known.may_repeat = True
+        for edge in self.edges.values():
+            if edge.source is known and not edge.dest.may_repeat:
+                self.may_repeat(edge.dest)
+
     def ask(self, asked: Asked, submit: Callable[[], Any]) -> Any:
         """Submits something; `submit` returns its ticket, alone or last in a tuple."""
         before = self.instance(asked.topic)
