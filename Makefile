@@ -80,10 +80,11 @@ check: setup  ## lint, formatting, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Somebody waits for it, and ends what hangs: a signal for each test is cheaper than a thread.
 quick: setup  ## the gate before every commit: lint, types, fast tests; under 90 seconds
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow and not full" --ignore tests/spark
+	$(PYTEST) -m "not slow and not full" --ignore tests/spark --timeout-method signal
 
 test: check  ## check, then every test but the long tier
 	$(PYTEST) -m "not full" --ignore tests/spark

@@ -79,6 +79,7 @@ def busy_port() -> Iterator[str]:
         yield str(taken.getsockname()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stumble",
     quick_first(
@@ -153,6 +154,7 @@ def test_versions_for_scripts() -> None:
     assert {"implementation", "system", "release", "machine"} < found.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["status", "audit", "gaps", "sync x", "optimize", "vacuum"])
 def test_the_lake_without_its_packages_says_what_to_install(command: str, tmp_path: Path) -> None:
     without = "pyarrow", "deltalake", "pyspark"

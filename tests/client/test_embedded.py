@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.tiers import quick_first
 from topics import AsyncClient, Client, Gap, RetryPolicy, errors
 from topics.client import kv_calls, log_calls, queue_calls, reader_calls, stage_calls
 from topics.client.options import Options
@@ -198,7 +199,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", quick_first(range(12), 4))
 def test_a_program_gets_the_answers_of_a_server(url: str, other: Client, seed: int) -> None:
     """Values and errors, whatever is asked in whatever order."""
     with Client(url, retries=RetryPolicy(0.2)) as client:
@@ -364,6 +365,7 @@ def _write_and_die(path: str) -> None:
     multiprocessing.current_process().kill()
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     """As a server that is killed."""
     process = multiprocessing.get_context("spawn").Process(

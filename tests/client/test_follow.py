@@ -198,6 +198,7 @@ def test_asyncio_follows_alike(url: str, client: Client) -> None:
     assert client.cursor("loop", "c").seq == 3
 
 
+@pytest.mark.slow
 def test_a_follower_that_waits_hears_signals(url: str, client: Client) -> None:
     """Ctrl-C ends it at once, although nothing comes."""
     client.create_topic("quiet")

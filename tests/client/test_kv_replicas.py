@@ -120,6 +120,7 @@ def test_the_same_for_asyncio(client: Client, url: str) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_follower_in_another_process_on_another_server(
     client: Client, url: str, other_url: str
 ) -> None:

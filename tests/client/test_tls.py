@@ -17,6 +17,8 @@ from tests.support.certificates import Authority
 from tests.support.scripted import answer
 from topics import Client, RetryPolicy, errors
 
+pytestmark = pytest.mark.slow
+
 HEALTHY = answer(200, b'{"status":"ok","version":"0","uptime_ms":1}')
 BRIEF = RetryPolicy(give_up_after_s=0.2)
 

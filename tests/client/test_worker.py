@@ -152,6 +152,7 @@ def test_what_is_not_done_in_time_is_given_back(client: Client) -> None:
     assert (state.ready, state.in_flight) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_gently(url: str, client: Client, number: signal.Signals) -> None:
     """What runs is finished and acknowledged; nothing new is claimed."""

@@ -15,6 +15,7 @@ Tally = Callable[..., None]
 SEEDS_EACH = 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", quick_first(range(0, 150, SEEDS_EACH), 1))
 def test_any_moment_comes_back(first: int, tally: Tally) -> None:
     """The end and random moments of every backup, checked and compared seq by seq."""

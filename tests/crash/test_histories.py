@@ -16,6 +16,7 @@ import pytest
 
 from tests.crash.harness.histories.draws import REWRITING_FROM, mood_of
 from tests.crash.harness.histories.history import failure, kept_as, run, steps_of
+from tests.support.tiers import quick_first
 
 SEEDS = Path(__file__).parents[1] / "seeds"
 QUICK_COUNT = 300
@@ -37,7 +38,9 @@ def test_histories_of_every_kind_keep_every_promise(first: int, tally: Tally) ->
     count(totals, tally)
 
 
-@pytest.mark.parametrize("path", sorted(SEEDS.glob("whole-*.json")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", quick_first(sorted(SEEDS.glob("whole-*.json")), 15), ids=lambda p: p.stem
+)
 def test_a_history_that_broke_a_promise_keeps_it(path: Path) -> None:
     """Every failing seed of the long tier is kept, as few steps as break it, and run again."""
     kept = json.loads(path.read_text())
@@ -66,6 +69,7 @@ def test_very_many_histories_of_every_kind_keep_every_promise(
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_history() -> None:
     """Steps, threads, faults and ends are drawn from the seed and from nothing else."""
     for seed in range(40, 48):

@@ -90,6 +90,7 @@ CASES = [pytest.param(at_once(kind, nth, code), id=f"{kind}-{nth}-{errno.errorco
          for kind, nth in CALLS for code in ERRNOS]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", CASES)
 def test_maintenance_fails_quietly_and_tries_again(arm: Failing) -> None:
     """Whatever call on the new file fails: nothing has changed, and the next try works."""
@@ -102,6 +103,7 @@ def test_maintenance_fails_quietly_and_tries_again(arm: Failing) -> None:
         prepared.settle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", CASES)
 def test_a_call_is_told_why_and_may_be_repeated(arm: Failing) -> None:
     """It fails with a typed error, and what was asked for is done by the next one."""

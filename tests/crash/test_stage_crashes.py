@@ -39,6 +39,7 @@ def test_random_batches_are_there_once(seed: int) -> None:
     run_history(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_calls_that_end_late_leave_no_batch_half_or_twice(seed: int) -> None:
     """Syncs and files that end late, out of order, or fail; the same commit twice at once."""

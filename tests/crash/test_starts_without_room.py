@@ -55,6 +55,7 @@ def test_a_start_that_could_not_write_what_it_decided_has_failed(error: int, nth
     assert before["disk"][2][-1][2] == "crash"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["kill", "crash"])
 def test_a_full_disk_has_room_for_what_a_start_decides_of_many_topics(ending: Ending) -> None:
     """A new epoch, a floor or a hole is written down for each of them, start after start."""
@@ -89,6 +90,7 @@ def test_what_a_start_takes_back_for_want_of_room_is_vouched_for_by_nobody() -> 
     assert full.fired
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "operation",
     ["open", "create", "listdir", "sync_dir", "unlink", "rename", "pwrite", "allocate"],

@@ -183,6 +183,7 @@ def test_lease_events_during_a_checkpoint_are_neither_lost_nor_doubled(queue: Wo
     assert (after.tries, {s: lease[:2] for s, lease in after.leases.items()}) == (tries, leases)
 
 
+@pytest.mark.slow
 def test_lease_events_alone_do_not_let_the_log_grow(world: World) -> None:
     """Workers that only claim and give back cause checkpoints, which trim their events."""
     world.engine.close()

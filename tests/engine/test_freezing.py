@@ -37,6 +37,7 @@ def is_frozen(node: object) -> bool:
     return not any(found is node for found in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_a_ring_that_ends_before_it_is_old_is_freed(freezer: Freezer) -> None:
     """A request that was on its way at some tick, and failed with a traceback that holds it."""
     found = ring()
@@ -48,12 +49,14 @@ def test_a_ring_that_ends_before_it_is_old_is_freed(freezer: Freezer) -> None:
     assert gone() is None
 
 
+@pytest.mark.slow
 def test_what_has_lived_for_long_is_not_looked_at_again(freezer: Freezer) -> None:
     found = ring()
     freezer.tick(2 * AGE_S)
     assert is_frozen(found)
 
 
+@pytest.mark.slow
 def test_much_at_once_is_frozen_before_it_is_old(freezer: Freezer) -> None:
     """A hundred thousand topics in a moment: no collection looks at all of them."""
     kept = [Node() for _ in range(OBJECTS_MAX)]

@@ -228,6 +228,7 @@ def test_a_cohort_is_served_in_proportion_to_what_it_asked_for(queue: World) -> 
     assert got == [10, 10, 10]
 
 
+@pytest.mark.slow
 def test_a_claim_passes_over_deleted_jobs_by_runs(world: World) -> None:
     """A hundred thousand jobs that are gone are one step for the cursor."""
     world.engine.put_topic("q", {"type": "queue", "durability": "ephemeral"})

@@ -490,6 +490,7 @@ def test_too_many_producers_are_forgotten_out_loud() -> None:
     assert not once("fresh").repeated
 
 
+@pytest.mark.slow
 def test_the_memory_of_producers_is_bounded() -> None:
     """A hundred thousand that wrote one batch each: few are kept, none is taken for new."""
     held = Producers()

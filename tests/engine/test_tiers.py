@@ -255,6 +255,7 @@ def test_a_bucket_is_a_cold_tier_like_a_directory(s3: S3Server, how: Ending) -> 
     assert [world.look("t"), world.look("u")] == expected
 
 
+@pytest.mark.slow
 def test_an_outage_of_the_store_stops_nothing_but_cold_reads(tmp_path: Path, s3: S3Server) -> None:
     """Writes and hot reads go on; the same cold read works when the store is back."""
     world = cold_world(cold_dir=s3.url("outage"))
@@ -275,6 +276,7 @@ def faulty_world(fault: Fault | None) -> World:
     return cold_world(disk=FaultFs(FakeDisk(), fault))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forever", [False, True])
 @pytest.mark.parametrize(
     "operation",

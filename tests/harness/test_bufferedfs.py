@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tiers import quick_first
 from topics.storage.fs import OsFs, opened, read_all, write_atomically
 from topics.testing import BufferedFs, CrashPlan, FakeClock, FakeDisk
 
@@ -102,7 +103,7 @@ def test_closed_files_leave_no_handle_behind() -> None:
     assert read_all(fs, "/c") == b"x"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", quick_first(range(30), 10))
 def test_what_a_kill_leaves_is_what_a_crash_would_leave(seed: int) -> None:
     """The same calls on a FakeDisk that then loses everything unsynced give the same files."""
     plain, inner = FakeDisk(), FakeDisk()
@@ -162,6 +163,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_a_real_kill_behaves_like_power_loss(tmp_path: Path) -> None:
     """SIGKILL of a real process: synced bytes and names stay, all else is gone."""
     ended = subprocess.run([sys.executable, "-c", WORKLOAD, str(tmp_path)], check=False)

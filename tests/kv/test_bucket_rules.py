@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -321,4 +322,4 @@ def check_past(index: Index, past: Past, log: list[Written], removed: set[int]) 
                 assert not past.is_whole(at)
 
 
-TestBucket = BucketMachine.TestCase
+TestBucket = pytest.mark.slow(BucketMachine.TestCase)

@@ -66,6 +66,7 @@ def test_columns_without_times_have_that_of_their_frame(run: Columns) -> None:
     assert shown(found)[:2] == shown(run)[:2]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(one=runs(), two=runs())
 def test_runs_that_were_joined_can_be_cut_apart(one: Columns, two: Columns) -> None:
@@ -139,6 +140,7 @@ def test_marks_say_what_was_entered_last() -> None:
     assert (known.lines[2, 1].mark, known.lines[2, 1].lsn) == (Mark(1, 2048), 12)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(blocks=st.lists(runs(), min_size=1, max_size=3))
 def test_a_segment_has_the_blocks_that_were_added(blocks: list[Columns]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def _file(content: bytes, path: str) -> FakeDisk:
     return disk
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     raw=st.binary(max_size=300)
@@ -81,6 +83,7 @@ def test_a_segment_decodes_or_is_corrupt(raw: bytes) -> None:
     only_corrupt_data(lambda: segment.read_info(segment.FileBytes(disk.open("/d/1.seg")), 1))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     raw=st.binary(max_size=700) | st.binary(max_size=700).map(lambda body: snapshot.MAGIC + body)
@@ -90,6 +93,7 @@ def test_a_snapshot_decodes_or_is_corrupt(raw: bytes) -> None:
     only_corrupt_data(lambda: snapshot.read(disk, "/d", 1))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(raw=st.binary(max_size=300) | st.binary(max_size=300).map(lambda body: cold.MAGIC + body))
 def test_a_cold_table_decodes_or_is_corrupt(raw: bytes) -> None:
@@ -97,6 +101,7 @@ def test_a_cold_table_decodes_or_is_corrupt(raw: bytes) -> None:
     only_corrupt_data(lambda: cold.read(disk, "/d", 1))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(raw=st.binary(max_size=1500) | st.binary(max_size=1500).map(lambda b: marks.MAGIC + b))
 def test_marks_decode_or_are_corrupt(raw: bytes) -> None:

@@ -43,6 +43,7 @@ def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path) -> 
         assert engine.state("t").head_seq == 2
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     """The lock holds between processes."""
     path = str(tmp_path / "data")
@@ -137,6 +138,7 @@ def test_the_directory_is_private(tmp_path: Path, inside: str) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_python_without_assertions_is_refused(tmp_path: Path) -> None:
     """The engine checks itself; `python -O` would switch that off."""
     code = (

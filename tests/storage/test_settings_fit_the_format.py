@@ -151,6 +151,7 @@ def test_timers_of_the_server_are_bounded_too(name: str) -> None:
         load({f"TOPICS_{name.upper()}": str(2**62)}, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "records", "node"),
     [

@@ -52,6 +52,7 @@ def readable(world: World) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", ["bit-flip", "truncation", "zero-sector"])
 @pytest.mark.parametrize("at", [0, 30, 100])
 def test_one_wrong_read_of_a_snapshot_costs_nothing(effect: ReadEffect, at: int) -> None:

@@ -269,6 +269,7 @@ class TestDirectoryStore(StoreContract):
         assert store.get_range("1.seg", 0, 10) == b"before"
 
 
+@pytest.mark.slow
 class TestObjectStore(StoreContract):
     @pytest.fixture
     def store(self, s3: S3Server, request: pytest.FixtureRequest) -> Store:
@@ -330,6 +331,7 @@ class TestObjectStore(StoreContract):
             open_store(url, OsFs())
 
 
+@pytest.mark.slow
 class TestObjectStoreWithNativeRanges(StoreContract):
     """The client's own range reads, which rclone's answers keep the other class from using."""
 

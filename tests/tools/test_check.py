@@ -324,6 +324,7 @@ def test_each_job_is_looked_for_in_one_place(spoil: Callable[[Queue], None]) -> 
 # -- the command ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_says_ok_in_one_line_and_exits_0(directory: Path) -> None:
     before = image(directory)
     done = topics("check", str(directory))
@@ -372,6 +373,7 @@ def test_two_checks_may_run_at_once_and_keep_a_server_away(directory: Path) -> N
     lock.release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", quick_first(["check", "scrub", "repair"], 1))
 def test_what_is_not_there_exits_3_and_is_not_made(tmp_path: Path, command: str) -> None:
     done = topics(command, str(tmp_path / "nowhere"))
@@ -379,6 +381,7 @@ def test_what_is_not_there_exits_3_and_is_not_made(tmp_path: Path, command: str)
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", quick_first([["notes.txt", "Makefile", "src"], []], 1))
 def test_a_directory_that_is_not_ours_ends_it_after_one_line(
     tmp_path: Path, names: list[str]
@@ -394,6 +397,7 @@ def test_a_directory_that_is_not_ours_ends_it_after_one_line(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", quick_first([[], [".", "--no-such"], [".", "--cold"]], 1))
 def test_usage_errors_exit_2(arguments: list[str]) -> None:
     assert topics("check", *arguments).returncode == 2

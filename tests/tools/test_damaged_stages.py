@@ -17,6 +17,8 @@ from topics.settings import Settings
 from topics.storage.fs import OsFs
 from topics.types import Committed
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Settings(threads=False, wal_shards=2)
 Damage = Callable[[Path], None]
 

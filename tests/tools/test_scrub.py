@@ -135,6 +135,7 @@ def test_the_file_of_a_committed_stage_goes_too(tmp_path: Path) -> None:
             assert engine.state("t").count == batch
 
 
+@pytest.mark.slow
 def test_without_the_cold_store_nothing_is_changed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     settings = msgspec.structs.replace(SMALL, cold_dir=str(tmp_path / "cold"), hot_bytes=0)

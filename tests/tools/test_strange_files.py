@@ -109,6 +109,7 @@ def test_a_pipe_hangs_nobody(directory: Path, name: str) -> None:
     refuse_all(directory)
 
 
+@pytest.mark.slow
 def test_a_pipe_that_nobody_needs_is_only_mentioned(directory: Path) -> None:
     os.mkfifo(directory / "wal" / "stray")
     done = topics("check", str(directory))

@@ -27,6 +27,7 @@ def said(served: Served, words: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["message"].startswith(words)]
 
 
+@pytest.mark.slow
 def test_each_request_is_told_with_peer_key_and_time_and_without_its_query(tmp_path: Path) -> None:
     settings = {"TOPICS_ACCESS_LOG": "true", "TOPICS_API_KEYS": f"other,{SECRET}"}
     with Served(tmp_path, **settings) as served:
@@ -74,6 +75,7 @@ def test_a_log_that_is_off_costs_nothing(tmp_path: Path) -> None:
         assert served.server.request_type is LoggedCall
 
 
+@pytest.mark.slow
 def test_a_denied_key_is_told_with_its_peer_and_never_by_its_text(tmp_path: Path) -> None:
     with Served(tmp_path, TOPICS_API_KEYS=f"root,{SECRET}:read") as served:
         with served.wait_ready().client(f"{SECRET}-unknown") as client:

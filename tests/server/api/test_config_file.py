@@ -52,6 +52,7 @@ def test_what_is_not_known_is_refused_by_name(tmp_path: Path, text: str, words: 
     assert path in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_server_starts_from_a_file(tmp_path: Path) -> None:
     path = written(tmp_path, "[server]\nmax_topics = 1\n")
     with Served(tmp_path, "--config", path) as served:
@@ -60,6 +61,7 @@ def test_a_server_starts_from_a_file(tmp_path: Path) -> None:
         assert served.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -84,6 +86,7 @@ def test_a_file_that_can_not_be_used_is_one_line(
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.slow
 def test_the_config_command_tells_what_is_from_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, '[server]\nmax_topics = 7\napi_keys = "SECRET"\n')
     done = subprocess.run(

@@ -114,6 +114,7 @@ asyncio.run(serve(load(os.environ, {}), fs=Scarce()))
 """
 
 
+@pytest.mark.slow
 def test_a_log_that_can_not_open_its_next_file_refuses_and_goes_on(tmp_path: Path) -> None:
     note = tmp_path / "note"
     note.touch()

@@ -14,6 +14,8 @@ from tests.support.streams import EventSource, Socket
 from topics.errors import InvalidRequest
 from topics.server.api.auth import parse_keys, read_keys
 
+pytestmark = pytest.mark.slow
+
 FIRST = "# who may do what\nroot-secret\nleaver:rw\n\nstayer:r, other:w:o.\n"
 
 

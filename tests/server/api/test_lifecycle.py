@@ -39,6 +39,7 @@ def lines(served: Served) -> list[dict[str, object]]:
     return [json.loads(line) for line in served.log().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_boot_line_says_where_and_how_open(tmp_path: Path) -> None:
     with Served(tmp_path) as served:
         first = lines(served)[0]
@@ -97,6 +98,7 @@ def test_the_port_file_of_a_killed_server_does_not_mislead(tmp_path: Path) -> No
     assert stale.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", quick_first([signal.SIGTERM, signal.SIGINT], 1))
 def test_a_drain_answers_what_is_in_flight(tmp_path: Path, number: signal.Signals) -> None:
     with Served(tmp_path) as served, served.wait_ready().client() as client:
@@ -119,6 +121,7 @@ def test_a_drain_answers_what_is_in_flight(tmp_path: Path, number: signal.Signal
     assert (replies[0].status, replies[0].json["records"]) == (200, [])
 
 
+@pytest.mark.slow
 def test_readiness_is_denied_before_the_door_closes(tmp_path: Path) -> None:
     with Served(tmp_path, TOPICS_DRAIN_NOTICE_MS="30000") as served:
         with served.wait_ready().client() as client:
@@ -228,6 +231,7 @@ def test_a_server_can_be_stopped_while_it_recovers(tmp_path: Path) -> None:
         assert client.get("/v0/ready").code == "not_ready"
 
 
+@pytest.mark.slow
 def test_a_failed_sync_is_told_and_ends_the_process(tmp_path: Path) -> None:
     """The outcome is unknown, and said to be; the next start knows which it was."""
     with Served(tmp_path, script=FAILING, NTH="9") as served:

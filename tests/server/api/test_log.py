@@ -75,6 +75,7 @@ def over_a_query(served: Served) -> None:
             EventSource(served.port, f"/v0/watch/wid_{'x' * 22}?token={token}").close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", quick_first(["debug", "info", "error"], 1))
 def test_neither_keys_nor_payloads_are_logged(tmp_path: Path, level: str) -> None:
     with Served(tmp_path, TOPICS_API_KEYS=",".join(KEYS), TOPICS_LOG_LEVEL=level) as served:

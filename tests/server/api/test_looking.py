@@ -38,6 +38,7 @@ def wait_for(client: Client, count: int) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_everybody_who_stays_is_shown_with_what_they_are_at(keyed: Served) -> None:
     """A stream, a socket, a read and a claim that wait, a worker; each until it ends."""
     before_ms = time.time() * 1000
@@ -80,6 +81,7 @@ def test_everybody_who_stays_is_shown_with_what_they_are_at(keyed: Served) -> No
         wait_for(root, 0)
 
 
+@pytest.mark.slow
 def test_a_reader_that_takes_nothing_shows_its_lag_and_what_waits_for_it(keyed: Served) -> None:
     with keyed.client("root") as root:
         root.put("/v0/topics/log")
@@ -94,6 +96,7 @@ def test_a_reader_that_takes_nothing_shows_its_lag_and_what_waits_for_it(keyed: 
             assert one["buffered_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_pages_of_connections_and_what_a_bounded_key_sees(keyed: Served) -> None:
     with keyed.client("root") as root:
         for name in ("t42.a", "log"):

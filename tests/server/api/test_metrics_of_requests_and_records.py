@@ -220,6 +220,7 @@ def test_metrics_are_there_before_recovery_has_ended(tmp_path: Path) -> None:
     assert found["process_resident_memory_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_a_cut_consumer_is_counted(tmp_path: Path) -> None:
     settings = {"TOPICS_SLOW_CONSUMER_TIMEOUT_MS": "300", "TOPICS_BUFFER_GRACE_MS": "100"}
     with Served(tmp_path, **settings) as served:

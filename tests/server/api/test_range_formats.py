@@ -183,7 +183,7 @@ class History:
         self.world.restart(self.rng.choice(["clean", "kill", "crash"]))
 
 
-@pytest.mark.parametrize("seed", quick_first(range(60), 12))
+@pytest.mark.parametrize("seed", quick_first(range(60), 5))
 def test_every_format_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the tier, the removal, the match and the budget: the same rows and the same end."""
     history = History(seed)

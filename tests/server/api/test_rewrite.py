@@ -19,6 +19,8 @@ from tests.support.directories import image
 from tests.support.s3 import S3Server
 from tests.support.servers import Client, Inside, Served, inside
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "TOPICS_WAL_FILE_BYTES": "262144", "TOPICS_WAL_RESERVE_BYTES": "4096",
     "TOPICS_BLOCK_BYTES": "4096", "TOPICS_SEGMENT_BYTES": "32768",

@@ -170,6 +170,7 @@ def test_the_list_is_paged_and_filtered(client: Client, topic: str) -> None:
     assert client.get("/v0/routers?cursor=nonsense").status == 400
 
 
+@pytest.mark.slow
 def test_a_key_needs_scope_and_names(tmp_path: Path) -> None:
     with Served(tmp_path, TOPICS_API_KEYS=KEYS).wait_ready() as locked:
         check_scope_and_names(locked)
@@ -196,6 +197,7 @@ def check_scope_and_names(locked: Served) -> None:
         assert deleter.delete("/v0/routers/ra->rb").json["deleted"] is True
 
 
+@pytest.mark.slow
 def test_routers_are_counted_and_bounded(tmp_path: Any) -> None:
     with Served(tmp_path, TOPICS_MAX_ROUTERS="1") as served:
         served.wait_ready()

@@ -190,6 +190,7 @@ def test_commits_of_one_producer_at_once_are_one(
     assert client.get(f"/v0/topics/{topic}").json["head_seq"] == 3
 
 
+@pytest.mark.slow
 def test_a_killed_server_keeps_stages_and_batches(tmp_path: Path) -> None:
     """kill -9 after the answers: the stage is there, the batch is known, nothing is double."""
     with Served(tmp_path, TOPICS_STAGE_TTL_MS="60000") as served:

@@ -20,7 +20,10 @@ from websockets.sync.client import connect
 from tests.support.certificates import Authority
 from tests.support.servers import Client, Served, environment
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -164,6 +164,7 @@ HEADER = st.tuples(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(["GET", "POST", "HEAD", "OPTIONS", "CONNECT", "PATCH", "DELETE"]),

@@ -190,6 +190,7 @@ def test_pipelined_answers_do_not_pile_up_in_memory(served: Served) -> None:
         assert 0 < max(held) < 8_000_000
 
 
+@pytest.mark.slow
 def test_a_body_of_tiny_parts_is_kept_as_one_of_large_ones() -> None:
     """Its bytes, not one object for each part."""
     body = Parts(b"first")

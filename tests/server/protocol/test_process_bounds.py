@@ -121,6 +121,7 @@ def test_a_body_that_came_fast_may_not_be_held_for_long() -> None:
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.slow
 def test_bombs_are_unpacked_a_few_at_a_time() -> None:
     bomb = gzip.compress(b"x" * (8 * MIB))
     with serving() as served, contextlib.ExitStack() as stack:
@@ -147,6 +148,7 @@ def blocked(port: int, streams: int, size: int) -> H2Client:
     return client
 
 
+@pytest.mark.slow
 def test_requests_of_a_client_that_takes_nothing_wait_instead_of_being_answered(
     served: Served,
 ) -> None:

@@ -99,6 +99,7 @@ def mutated(frames: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_damaged_frames_are_survived(desk: Desk, block: int) -> None:
     for number in range(block * 500, block * 500 + 500):

@@ -62,6 +62,7 @@ def test_cold_jobs_are_claimed(cold: Inside, claim_jitter_ms: int, leases_durabl
         assert sorted(found) == list(range(1, JOBS + 1))
 
 
+@pytest.mark.slow
 def test_cold_jobs_are_pushed(cold: Inside) -> None:
     with cold.client() as client:
         queue = far_away(cold, client, "jobs")
@@ -87,6 +88,7 @@ def test_a_store_that_can_not_be_reached_is_an_error(cold: Inside, tmp_path: Pat
             assert len(jobs_of(events, 1)) == 1
 
 
+@pytest.mark.slow
 def test_cold_jobs_that_failed_make_way_for_cold_jobs_that_wait(cold: Inside) -> None:
     """One block in the cache is enough for a claim that moves some jobs and hands out others."""
     with cold.client() as client:

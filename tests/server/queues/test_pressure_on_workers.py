@@ -147,6 +147,7 @@ def test_a_worker_that_does_not_read_loses_its_stream(tmp_path: Path) -> None:
         assert len(read) < 251
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_slow_goes_on(tmp_path: Path) -> None:
     with inside(tmp_path) as served, served.client() as client:
         queue = Queue(client, "jobs").configure()

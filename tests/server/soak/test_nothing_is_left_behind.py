@@ -20,6 +20,8 @@ from tests.server.soak.visits import VISITS, Visit, prepare, session
 from tests.support.servers import Inside, Served, inside
 from tests.support.tiers import quick_first
 
+pytestmark = pytest.mark.slow
+
 Tally = Callable[..., None]
 SESSION_TTL_MS = 50
 OURS = ("topics.", "h2.", "hpack.", "websockets.", "uvloop.")

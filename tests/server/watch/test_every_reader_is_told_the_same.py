@@ -88,6 +88,7 @@ def test_through_an_event_stream(stage: Stage, scenario: Scenario) -> None:
     assert told == expected
 
 
+@pytest.mark.slow
 @every_scenario
 def test_through_an_event_stream_that_breaks_after_every_event(
     stage: Stage, scenario: Scenario
@@ -111,6 +112,7 @@ def test_through_an_event_stream_that_breaks_after_every_event(
     assert told == [as_connecting(found) for found in scenario.told]
 
 
+@pytest.mark.slow
 @every_scenario
 def test_through_a_web_socket_that_breaks_after_every_frame(
     stage: Stage, scenario: Scenario

@@ -196,6 +196,7 @@ def test_a_lost_connection_gives_its_place_back(server: Inside, topic: str) -> N
         server.wait_until(lambda: all(feed.topic.name != topic for feed in feeds))
 
 
+@pytest.mark.slow
 def test_a_drain_tells_streams_and_does_not_wait_for_them(tmp_path: Path) -> None:
     with Served(tmp_path).wait_ready() as served, served.client() as client:
         client.write("t", 1)

@@ -129,6 +129,7 @@ def test_what_is_missed_is_told_as_to_one_that_connects(
     assert set(reasons) <= {"cap", "from_seq_too_old"}
 
 
+@pytest.mark.slow
 def test_a_reader_that_pauses_gets_more_at_once(strict: Inside, writer: Client, topic: str) -> None:
     """Within the grace nothing is lost; what was written meanwhile comes in fewer frames."""
     writer.write(topic, 0)
