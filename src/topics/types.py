@@ -364,9 +364,9 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueState | None = None
 
 
-class Range(msgspec.Struct, frozen=True):
+class ExplainedRange(msgspec.Struct, frozen=True):
     """A run of seqs with one account; both ends inclusive."""
 
-    first: int
-    last: int
+    first: int = msgspec.field(name="from")
+    last: int = msgspec.field(name="to")
     state: str

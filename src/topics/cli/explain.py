@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from topics.cli import server
-from topics.client.values import ExplainedRange
-from topics.types import STATES
+from topics.types import STATES, ExplainedRange
 
 # Voluntary removal is quiet, involuntary loss is red.
 COLOURS = {"live": "green", "deleted": "bright_black", "unassigned": "bright_black"}

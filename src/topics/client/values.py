@@ -1,5 +1,9 @@
 """What a server answers, as values. Fields that are not known here are ignored.
 
+The server has shapes of its own for the same answers: those say what it always sends, these what a
+client can do without, so that it understands servers that send less. What is the same for both,
+and for the engine, is in `topics.types`.
+
 A record's `data` stays JSON text; `value` decodes it. Epochs are decimal strings, as on the wire.
 """
 
@@ -9,7 +13,9 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict
 
 import msgspec
 
+from topics import types
 from topics.types import (
+    ExplainedRange,
     Hold,
     QueueState,
     Record,
@@ -194,13 +200,8 @@ class StagesDropped(Answer, frozen=True, kw_only=True):
     deleted: int
 
 
-class Deleted(Answer, frozen=True, kw_only=True):
-    topic: str
-    deleted: int
-    earliest_seq: int
-    head_seq: int
-    count: int
-    bytes: int
+class Deleted(types.Deleted, frozen=True, kw_only=True):
+    performance: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class TopicRewritten(Answer, frozen=True, kw_only=True):
@@ -224,14 +225,6 @@ class BackupState(Answer, frozen=True, kw_only=True):
     bytes_done: int = 0
     bytes_copied: int = 0
     error: str = ""
-
-
-class ExplainedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Seqs with one account, both ends included."""
-
-    first: int = msgspec.field(name="from")
-    last: int = msgspec.field(name="to")
-    state: str
 
 
 class Explained(Answer, frozen=True, kw_only=True):

@@ -44,8 +44,8 @@ from topics.types import (
     ConfigInput,
     ConfigPatch,
     Deleted,
+    ExplainedRange,
     Page,
-    Range,
     TopicConfig,
     TopicState,
     check_name,
@@ -333,7 +333,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
 
     def explain(
         self, name: str, first: int = 1, last: int | None = None, *, ranges_max: int | None = None
-    ) -> list[Range]:
+    ) -> list[ExplainedRange]:
         """What became of every seq of [first, last]: live, or why it is gone."""
         topic = self._topic(name)
         self.core.expire(topic)

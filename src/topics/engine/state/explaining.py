@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topics.engine.state.topic import Topic
-from topics.types import DELETED, LIVE, SEQ_BASE, STATES, UNASSIGNED, Range
+from topics.types import DELETED, LIVE, SEQ_BASE, STATES, UNASSIGNED, ExplainedRange
 
 
-def explain(topic: Topic, first: int, last: int) -> Iterator[Range]:
+def explain(topic: Topic, first: int, last: int) -> Iterator[ExplainedRange]:
     """Disjoint, ordered, covering every seq of [first, last]."""
     merged: list[int] | None = None
     for low, high, state in states(topic, first, last):
@@ -16,10 +16,10 @@ def explain(topic: Topic, first: int, last: int) -> Iterator[Range]:
             merged[1] = high
             continue
         if merged is not None:
-            yield Range(merged[0], merged[1], STATES[merged[2]])
+            yield ExplainedRange(merged[0], merged[1], STATES[merged[2]])
         merged = [low, high, state]
     if merged is not None:
-        yield Range(merged[0], merged[1], STATES[merged[2]])
+        yield ExplainedRange(merged[0], merged[1], STATES[merged[2]])
 
 
 def states(topic: Topic, first: int, last: int) -> Iterator[tuple[int, int, int]]:

@@ -25,6 +25,8 @@ from topics.server.api.fields import (
 from topics.types import (
     U64,
     ConfigInput,
+    Deleted,
+    ExplainedRange,
     Hold,
     Name,
     QueueState,
@@ -321,13 +323,7 @@ class SeqAt(msgspec.Struct, kw_only=True):
     performance: Performance
 
 
-class RecordsDeleted(msgspec.Struct, kw_only=True):
-    topic: str
-    deleted: int
-    earliest_seq: int
-    head_seq: int
-    count: int
-    bytes: int
+class RecordsDeleted(Deleted, frozen=True, kw_only=True):
     performance: Performance
 
 
@@ -336,12 +332,6 @@ class TopicRewritten(msgspec.Struct, kw_only=True):
     bytes_before: int
     bytes_after: int
     performance: Performance
-
-
-class ExplainedRange(msgspec.Struct, kw_only=True):
-    first: int = msgspec.field(name="from")
-    last: int = msgspec.field(name="to")
-    state: str
 
 
 class Explained(msgspec.Struct, kw_only=True):

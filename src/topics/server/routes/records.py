@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from topics.engine.serving import LogTimes
 from topics.engine.upkeep.erasing import Rewrite
 from topics.loose import Loose
@@ -13,7 +15,6 @@ from topics.server.api.route import STORED, Parameter, Route
 from topics.server.api.shapes import (
     DeleteBody,
     Explained,
-    ExplainedRange,
     RecordsDeleted,
     TopicRewritten,
 )
@@ -65,11 +66,8 @@ class RecordRoutes:
         def answer(done: Deleted, log: LogTimes | None) -> Response:
             for told in self._services.on_deleted:
                 told(done.topic)
-            body = RecordsDeleted(
-                topic=done.topic, deleted=done.deleted, earliest_seq=done.earliest_seq,
-                head_seq=done.head_seq, count=done.count, bytes=done.bytes,
-                performance=call.performance(log, is_durable=is_durable),
-            )  # fmt: skip
+            performance = call.performance(log, is_durable=is_durable)
+            body = RecordsDeleted(**msgspec.structs.asdict(done), performance=performance)
             return call.answer(body)
 
         return self._services.finish(call, ticket, answer)
@@ -94,8 +92,7 @@ class RecordRoutes:
         ranges = engine.explain(name, first, last, ranges_max=RANGES_MAX + 1)
         kept = ranges[:RANGES_MAX]
         body = Explained(
-            topic=name, epoch=str(engine.epoch_of(name)),
-            ranges=[ExplainedRange(first=r.first, last=r.last, state=r.state) for r in kept],
+            topic=name, epoch=str(engine.epoch_of(name)), ranges=kept,
             next_from=ranges[RANGES_MAX].first if len(ranges) > RANGES_MAX else None,
             performance=call.performance(),
         )  # fmt: skip
