@@ -87,9 +87,11 @@ def live_through(seed: int, steps: int) -> tuple[History, list[Manifest]]:
             run.clock.advance(60)
             run.engine.maintain(0)
             history.remember()
+        ended = run.engine.backup_status
+        # None: it ended with its process.
+        require(ended is None or ended.state == "done", f"a backup failed: {ended}")
     status = run.engine.backup_status
     if status is None or status.state != "done":
-        # The last one ended with its process.
         run.engine.backup(DEST)
         history.remember()
     history.go_on(draw, draw.randrange(steps))
@@ -157,4 +159,10 @@ def run_history(seed: int, steps: int = 40, restores: int = 3) -> int:
                 if moments:
                     history.restored(f"/r{done}", manifest, draw.choice(moments)).close()
                     done += 1
+        moments = [ms for manifest in manifests for ms in history.moments(manifest)]
+        if moments:
+            at_ms = draw.choice(moments)
+            chosen, _ = backups.choose(history.store, at_ms=at_ms)
+            newest = max(each.id for each in manifests if at_ms in history.moments(each))
+            require(chosen.id == newest, f"{chosen.id} was chosen, which knows less than {newest}")
     return done

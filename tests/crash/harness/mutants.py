@@ -6,6 +6,7 @@ error: the product moved on and the bug has to be planted anew.
 
 from __future__ import annotations
 
+from tests.crash.harness.backup_mutants import BACKUP_MUTANTS
 from tests.crash.harness.history_mutants import HISTORY_MUTANTS
 from tests.crash.harness.kv_mutants import KV_MUTANTS
 from tests.crash.harness.mutant import Mutant
@@ -330,6 +331,7 @@ MUTANTS = (
     *HISTORY_MUTANTS,
     *STAGE_MUTANTS,
     *KV_MUTANTS,
+    *BACKUP_MUTANTS,
 )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ import itertools
 import sys
 import time
 
+from tests.crash.harness.backup_histories import run_history as backup_history
+from tests.crash.harness.backup_sweep import crash_backups, crash_restores
 from tests.crash.harness.histories.draws import mood_of
 from tests.crash.harness.histories.history import failure as whole_failure
 from tests.crash.harness.io_errors import cases, check_after, run_with
@@ -153,9 +155,25 @@ def search_buckets(seconds: float, first: str) -> str | None:
     return None
 
 
+def search_backups(seconds: float, first: str) -> str | None:
+    stop = time.monotonic() + seconds
+    try:
+        if first == "sweep":
+            crash_backups(PLANS)
+            crash_restores(PLANS, is_moment=True)
+        for seed in itertools.count():
+            if time.monotonic() > stop:
+                break
+            backup_history(seed, steps=25, restores=2)
+    except (Exception, OrderViolation) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 SEARCHES = {
     "log": search, "queue": search_queues, "router": search_routers, "chain": search_chains,
     "whole": search_wholes, "stage": search_stages, "kv": search_buckets,
+    "backup": search_backups,
 }  # fmt: skip
 
 if __name__ == "__main__":
