@@ -322,8 +322,12 @@ def test_a_range_that_is_only_counted(client: Client, topic: str) -> None:
 
 
 def test_a_large_range_is_as_a_small_one(client: Client, topic: str) -> None:
-    """It is rendered beside the loop."""
-    records = [{"data": str(n) * 3000, "tag": f"t{n}", "meta": {"n": str(n)}} for n in range(60)]
+    """It is rendered beside the loop, small records gathered and large ones uncopied."""
+    records: list[dict[str, Any]] = [
+        {"data": str(n) * 3000, "tag": f"t{n}", "meta": {"n": str(n)}} for n in range(60)
+    ]
+    for n in (10, 30, 31, 59):
+        records[n]["data"] = str(n) * 50_000
     client.post(f"/v0/topics/{topic}", {"records": records})
     large = client.post(f"/v0/topics/{topic}/range", {"from_seq": 10})
     small = [

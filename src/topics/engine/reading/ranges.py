@@ -123,9 +123,14 @@ class RangePage:
         return [part for part in self.parts if isinstance(part, Gap)]
 
     @property
-    def records_json(self) -> bytes:
+    def pieces(self) -> list[Payload]:
+        """The records as wire JSON, a comma behind each."""
         runs = [part.pieces for part in self.parts if isinstance(part, Run)]
-        return array_of([piece for pieces in runs for piece in pieces])
+        return [piece for pieces in runs for piece in pieces]
+
+    @property
+    def records_json(self) -> bytes:
+        return array_of(self.pieces)
 
     @property
     def records(self) -> list[Record]:

@@ -6,6 +6,7 @@ import asyncio
 
 from topics.server.http.ending import Ending
 from topics.server.http.errors import response_to
+from topics.server.http.giving_way import give_way
 from topics.server.http.hub import Hub
 from topics.server.http.message import COPY_BYTES_MAX, Request, Response
 from topics.types import Payload
@@ -16,7 +17,7 @@ class Channel(Ending):
 
     __slots__ = (
         "_has_body_entered", "_is_lingering", "_is_portioned", "_is_reading", "_out", "_out_bytes",
-        "_queued", "_queued_bytes", "server",
+        "_queued", "_queued_bytes", "_turns", "server",
     )  # fmt: skip
 
     def __init__(self, server: Hub) -> None:
@@ -26,6 +27,8 @@ class Channel(Ending):
         self._out_bytes = 0
         # A portion of it was written, and the next one is due when others have had their turn.
         self._is_portioned = False
+        # How many turns of the loop had something to do before that portion.
+        self._turns = 0
         # Answers that wait for one of an earlier request, and their bytes.
         self._queued: dict[Request, int] = {}
         self._queued_bytes = 0
@@ -99,10 +102,14 @@ class Channel(Ending):
         """Goes on when others have had their turn."""
         if not self._is_portioned:
             self._is_portioned = True
+            self._turns = self.server.turn_end.count
             self.server.loop.call_soon(self._portion_written)
 
     def _portion_written(self) -> None:
         self._is_portioned = False
+        if self.server.turn_end.count != self._turns:
+            # Somebody was answered meanwhile, and may be waiting for just this core.
+            give_way()
         if self._transport is not None and not self._is_paused:
             self.resume_writing()
 

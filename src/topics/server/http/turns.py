@@ -13,13 +13,15 @@ from collections.abc import Callable
 class TurnEnd:
     """Runs deferred callbacks once, in the order they were first deferred, at the turn's end."""
 
-    __slots__ = ("_behind", "_due", "_is_scheduled", "_loop")
+    __slots__ = ("_behind", "_due", "_is_scheduled", "_loop", "count")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due: dict[Callable[[], None], None] = {}
         self._behind: dict[Callable[[], None], None] = {}
         self._is_scheduled = False
+        # How often there was something to do.
+        self.count = 0
 
     def defer(self, callback: Callable[[], None]) -> None:
         """Runs `callback` at the end of this turn; deferring it again before then changes nothing.
@@ -40,6 +42,7 @@ class TurnEnd:
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
+        self.count += 1
         # Two rounds reach what the callbacks defer in their turn (flush, then the answers);
         # a callback that always defers itself must not keep the loop from its sockets.
         self._round()

@@ -22,13 +22,15 @@ from topics.engine.reading.stretches import Stretch
 from topics.engine.state import places
 from topics.engine.state.record import END_BYTES, META_BYTES
 from topics.server.http.errors import BadRequest
+from topics.server.http.giving_way import GivingWay
 from topics.server.routes import arrow_texts
 from topics.storage.columns import Columns
 from topics.types import Payload
 
 CONTENT_TYPE = "application/vnd.apache.arrow.stream"
-BATCH_ROWS_MAX = 8192
-BATCH_BYTES_MAX = 4 * 1024 * 1024
+# Small enough that no call for a batch takes long: see `GivingWay`.
+BATCH_ROWS_MAX = 2048
+BATCH_BYTES_MAX = 1024 * 1024
 # What ends a stream: a message of no length.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 
@@ -52,7 +54,7 @@ def encode(page: RangePage) -> tuple[Payload, ...]:
         }
     )
     rows = _Rows(pa, schema, page)
-    batches = [memoryview(rows.batch(group).serialize()) for group in _groups(page)]
+    batches = [rows.serialized(group) for group in _groups(page)]
     return (memoryview(schema.serialize()), *batches, _END)
 
 
@@ -164,6 +166,7 @@ class _Rows:
         self._pa = pa
         self._schema = schema
         self._page = page
+        self._give_way = GivingWay()
         # The same in every row: made once, for a batch of any length.
         self._topic, self._epoch, self._kind = (
             pa.repeat(pa.scalar(text, pa.string()), BATCH_ROWS_MAX)
@@ -172,7 +175,14 @@ class _Rows:
         self._no_seq = pa.nulls(BATCH_ROWS_MAX, pa.int64())
         self._no_text = pa.nulls(BATCH_ROWS_MAX, pa.string())
 
-    def batch(self, group: _Group) -> Any:
+    def serialized(self, group: _Group) -> memoryview:
+        batch = self._batch(group)
+        self._give_way()
+        done = memoryview(batch.serialize(self._pa.system_memory_pool()))
+        self._give_way()
+        return done
+
+    def _batch(self, group: _Group) -> Any:
         if not group.gaps:
             return self._records(group)
         if not group.count:
@@ -190,6 +200,7 @@ class _Rows:
         pa, records, count = self._pa, _Records(group), group.count
         if len(records.raw) > np.iinfo(np.int32).max:
             raise BadRequest("a record of 2 GiB does not fit the arrow format: ask for json")
+        self._give_way()
         ends = records.ends - END_BYTES
         starts = ends - records.contents
         meta = pa.nulls(count, self._schema.field("meta").type)
@@ -197,9 +208,12 @@ class _Rows:
             which = np.flatnonzero(records.has_meta)
             starts[which] -= META_BYTES
             found = arrow_texts.meta_starts(pa, records.raw, starts[which], ends[which])
+            self._give_way()
             texts = arrow_texts.cut(pa, records.raw, found + META_BYTES, ends[which])
             ends[which] = found
+            self._give_way()
             meta = arrow_texts.maps(pa, meta.type, texts, records.has_meta)
+            self._give_way()
         data = arrow_texts.cut(pa, records.raw, starts, ends).view(pa.string())
         times = pa.array(records.times * 1000).view(self._schema.field("ts").type)
         return pa.record_batch(
@@ -212,7 +226,10 @@ class _Rows:
         )  # fmt: skip
 
     def _texts(self, texts: list[str | None] | None, count: int) -> Any:
-        return self._no_text[:count] if texts is None else self._pa.array(texts, self._pa.string())
+        if texts is None:
+            return self._no_text[:count]
+        self._give_way()
+        return self._pa.array(texts, self._pa.string())
 
     def _gaps(self, group: _Group) -> Any:
         page, pa = self._page, self._pa
