@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from bench import (
+    backup,
     churn,
     client,
     cold,
@@ -31,6 +32,7 @@ SUITES = {
     "ranges": ("Ranges as columns, and beside writes", ranges.run),
     "churn": ("Topics that come, are written and are trimmed", churn.run),
     "rewrite": ("Rewriting beside writes, and what an overwritten topic takes", rewrite.run),
+    "backup": ("A backup beside writes", backup.run),
     "queues": ("Queues beside a Redis Streams consumer group", queues.run),
     "kv": ("The key-value store", kv.run),
     "stages": ("Stages: batches that are there at once", stages.run),

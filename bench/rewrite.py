@@ -43,12 +43,7 @@ def run(report: Report) -> None:
 
 def _beside_writes(report: Report, port: int) -> None:
     link = Link(port)
-    body = batch(1000, ["gone" if n % 2 else "kept" for n in range(1000)])
-    link.call("PUT", "/v0/topics/big")
-    while True:
-        link.call("POST", "/v0/topics/big", body)
-        if json.loads(link.call("GET", "/v0/topics/big", b""))["bytes"] >= TOTAL_BYTES:
-            break
+    fill(link, TOTAL_BYTES)
     writers = {name: Writer(port, name) for name in ("disk", "fsync")}
     # All of it is in segments, and nothing else is to be done.
     link.call("POST", "/v0/topics/small-disk/rewrite", b"")
@@ -73,11 +68,27 @@ def _beside_writes(report: Report, port: int) -> None:
     report.add("bytes of the topic before", answer["bytes_before"] / 1e6, "MB")
     report.add("bytes of the topic after", answer["bytes_after"] / 1e6, "MB")
     for name in writers:
-        before, beside = percentile(idle[name], 0.99), percentile(busy[name], 0.99)
-        report.add(f"single writes, {name}, idle, p99", before * 1e3, "ms")
-        report.add(f"single writes, {name}, beside a rewrite, p99", beside * 1e3, "ms")
-        report.add(f"the same, longest of {len(busy[name])}", max(busy[name]) * 1e3, "ms")
-        report.add(f"p99 beside a rewrite, {name}", beside / before, "× idle", SLOWER_MAX)
+        compare(report, name, idle[name], busy[name], "a rewrite")
+
+
+def fill(link: Link, size: int) -> None:
+    """A topic `big` of so many bytes, every other record with the tag `gone`."""
+    body = batch(1000, ["gone" if n % 2 else "kept" for n in range(1000)])
+    link.call("PUT", "/v0/topics/big")
+    while True:
+        link.call("POST", "/v0/topics/big", body)
+        if json.loads(link.call("GET", "/v0/topics/big", b""))["bytes"] >= size:
+            return
+
+
+def compare(report: Report, name: str, idle: list[float], busy: list[float], what: str) -> None:
+    """Writes with nothing else to do, and beside something."""
+    before, beside = percentile(idle, 0.99), percentile(busy, 0.99)
+    report.add(f"single writes, {name}, idle, p99", before * 1e3, "ms")
+    report.add(f"the same, longest of {len(idle)}", max(idle) * 1e3, "ms")
+    report.add(f"single writes, {name}, beside {what}, p99", beside * 1e3, "ms")
+    report.add(f"the same, longest of {len(busy)}", max(busy) * 1e3, "ms")
+    report.add(f"p99 beside {what}, {name}", beside / before, "× idle", SLOWER_MAX)
 
 
 class Writer:
