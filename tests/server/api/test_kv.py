@@ -531,6 +531,10 @@ def test_a_topic_of_that_name_is_a_bucket_whoever_makes_it(client: Client) -> No
     for wrong in ({"discard": "old"}, {"ttl_ms": 5}, {"type": "queue"}):
         assert client.put(f"/v0/topics/{by_put.topic}", wrong).status == 409
     assert client.call("PATCH", f"/v0/topics/{by_put.topic}", {"ttl_ms": 5}).status == 409
+    written = {"records": [{"data": 1, "tag": "k"}], "config": {"type": "queue"}}
+    assert client.post("/v0/topics/kv:none", written).code == "conflict"
+    document = client.get("/v0/openapi.json").json["paths"]["/v0/topics/{topic}"]
+    assert all("409" in document[method]["responses"] for method in ("put", "patch", "post"))
 
 
 # -- full buckets ------------------------------------------------------------------------------

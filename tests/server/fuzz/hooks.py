@@ -61,6 +61,8 @@ class Rule:
 RULES = (
     Rule("GET /v0/kv/{bucket}/keys", "at_seq is above the head", "depends on the bucket's head"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "at_seq is above the head", "the same"),
+    Rule("GET /v0/kv/{bucket}/keys", "was compacted", "depends on what is left of the past"),
+    Rule("GET /v0/kv/{bucket}/keys/{key}", "was compacted", "the same"),
     Rule("GET /v0/kv/{bucket}/keys", "say two things", "compares two parameters"),
     Rule("GET /v0/kv/{bucket}/keys/{key}", "say two things", "the same"),
     Rule("POST /v0/topics/{topic}/delete", "before_seq or match or both", "one of two fields"),

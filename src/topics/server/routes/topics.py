@@ -41,14 +41,14 @@ class TopicRoutes:
                 method="PUT", path=path, handler=self.put, scopes=ADMIN,
                 summary="Create a topic, or replace its config.",
                 body=ConfigInput, answers={200: TopicPut, 201: TopicPut},
-                errors=("topic_exists_incompatible", "outcome_unknown", "disk_full"),
+                errors=("topic_exists_incompatible", "conflict", "outcome_unknown", "disk_full"),
             ),
             Route(
                 method="PATCH", path=path, handler=self.patch, scopes=ADMIN,
                 summary="Change some fields of a topic's config and leave the rest.",
                 body=ConfigPatch, answers={200: TopicPut},
-                errors=("topic_not_found", "topic_exists_incompatible", "outcome_unknown",
-                        "disk_full"),
+                errors=("topic_not_found", "topic_exists_incompatible", "conflict",
+                        "outcome_unknown", "disk_full"),
             ),
             Route(
                 method="GET", path=path, handler=self.state, scopes=READ,

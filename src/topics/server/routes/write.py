@@ -58,8 +58,8 @@ class WriteRoute:
                               {"type": "string", "minLength": 1, "maxLength": 256},
                               "As `idempotency_key` in the body, which wins.", "header"),
                 ),
-                errors=("batch_too_large", "record_too_large", "topic_not_found", "topic_full",
-                        "outcome_unknown", "disk_full"),
+                errors=("batch_too_large", "record_too_large", "topic_not_found", "conflict",
+                        "topic_full", "outcome_unknown", "disk_full"),
             )
         ]  # fmt: skip
 
