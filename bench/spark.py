@@ -125,7 +125,7 @@ def _micro_batches(report: Report, spark: SparkSession, port: int, folder: Path)
     connection = http.client.HTTPConnection("127.0.0.1", port)
     for _ in range(BATCHES):
         _post(connection, "/v0/topics/small", '{"records":[' + ",".join(['{"data":1}'] * 50) + "]}")
-        time.sleep(1.5)
+        query.processAllAvailable()
     query.stop()
     connection.close()
     spent = [
