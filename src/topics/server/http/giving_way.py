@@ -4,7 +4,8 @@ A system lets a thread that computes go on until its timer ticks, up to 4 ms on 
 or a client on the same machine waits for just this core. That, and not the interpreter's lock, is
 most of what a write notices of a range that is rendered. So such work gives way by itself, between
 two calls of a fraction of a millisecond each, and whoever waits is next: under load it gets less
-than its share. Where nobody waits this is a system call and no more.
+than its share. Where nobody waits this is a system call and no more; and where the loop has had
+nothing to do for a while, it is not done.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from functools import partial
 from time import perf_counter, sleep
 from typing import cast
 
+from topics.server.http.turns import TurnEnd
+
 # How long such work goes on; it may be longer by the call that it is in.
 WORK_S = 0.0002
+# How long somebody who was there is taken to be there still.
+PRESENT_S = 1.0
 
 
 def _yielding() -> Callable[[], object]:
@@ -34,12 +39,31 @@ give_way = _yielding()
 class GivingWay:
     """Called between two pieces of work; gives way when it is time to."""
 
-    __slots__ = ("_since_s",)
+    __slots__ = ("_is_needed", "_since_s")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_needed: bool) -> None:
+        self._is_needed = is_needed
         self._since_s = perf_counter()
 
     def __call__(self) -> None:
-        if perf_counter() - self._since_s >= WORK_S:
+        if self._is_needed and perf_counter() - self._since_s >= WORK_S:
             give_way()
             self._since_s = perf_counter()
+
+
+class Company:
+    """Whether others than those who ask for long work have been there of late."""
+
+    __slots__ = ("_count", "_seen_s", "_turn_end")
+
+    def __init__(self, turn_end: TurnEnd) -> None:
+        self._turn_end = turn_end
+        self._count = -1
+        self._seen_s = 0.0
+
+    @property
+    def is_present(self) -> bool:
+        now_s, count = perf_counter(), self._turn_end.count
+        if count != self._count:
+            self._count, self._seen_s = count, now_s
+        return now_s - self._seen_s < PRESENT_S

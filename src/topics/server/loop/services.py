@@ -26,6 +26,7 @@ from topics.server.api.meters import Meter
 from topics.server.config import Config
 from topics.server.http.connections import HttpServer
 from topics.server.http.errors import response_to
+from topics.server.http.giving_way import Company
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.http.turns import TurnEnd
 from topics.server.loop.access_log import AccessLog, LoggedMeter
@@ -77,6 +78,7 @@ class Services:
         # What clients make the process hold is known here; None before `start`.
         self.server: HttpServer | None = None
         self.turn_end: TurnEnd
+        self.company: Company
         self.is_draining = False
         # What was answered, by route.
         self.meters: list[Meter] = []
@@ -104,6 +106,7 @@ class Services:
 
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
         self.turn_end = server.turn_end
+        self.company = Company(server.turn_end)
         self.server = server
         self.waiters.attach(server.turn_end)
         self.delivery.attach(server.turn_end)

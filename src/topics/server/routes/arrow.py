@@ -35,8 +35,11 @@ BATCH_BYTES_MAX = 1024 * 1024
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def encode(page: RangePage) -> tuple[Payload, ...]:
-    """The stream's bytes, in parts. Safe in any thread. Raises BadRequest without pyarrow."""
+def encode(page: RangePage, *, gives_way: bool = False) -> tuple[Payload, ...]:
+    """The stream's bytes, in parts. Safe in any thread. Raises BadRequest without pyarrow.
+
+    With `gives_way` it leaves its core to others now and then.
+    """
     try:
         pa = import_module("pyarrow")
         import_module("pyarrow.compute")
@@ -53,7 +56,7 @@ def encode(page: RangePage) -> tuple[Payload, ...]:
             "complete": str(page.complete).lower(),
         }
     )
-    rows = _Rows(pa, schema, page)
+    rows = _Rows(pa, schema, page, GivingWay(is_needed=gives_way))
     batches = [rows.serialized(group) for group in _groups(page)]
     return (memoryview(schema.serialize()), *batches, _END)
 
@@ -162,11 +165,11 @@ def _joined(
 class _Rows:
     """Makes batches of one page."""
 
-    def __init__(self, pa: Any, schema: Any, page: RangePage) -> None:
+    def __init__(self, pa: Any, schema: Any, page: RangePage, give_way: GivingWay) -> None:
         self._pa = pa
         self._schema = schema
         self._page = page
-        self._give_way = GivingWay()
+        self._give_way = give_way
         # The same in every row: made once, for a batch of any length.
         self._topic, self._epoch, self._kind = (
             pa.repeat(pa.scalar(text, pa.string()), BATCH_ROWS_MAX)

@@ -77,7 +77,8 @@ class RangeRoutes:
 
     def _answer(self, call: Call, kind: str, page: RangePage) -> Answer:
         if kind == "arrow":
-            return self._services.rendering(call, partial(columns, page))
+            gives_way = self._services.company.is_present
+            return self._services.rendering(call, partial(columns, page, gives_way=gives_way))
         if kind == "json" and page.content_bytes > LOOP_BYTES_MAX:
             return self._services.rendering(call, partial(render, call, page))
         return render(call, page) if kind == "json" else counted(call, page)
@@ -96,8 +97,9 @@ class RangeRoutes:
         )  # fmt: skip
 
 
-def columns(page: RangePage) -> Response:
-    return Response(b"", 200, arrow.CONTENT_TYPE, pieces=arrow.encode(page))
+def columns(page: RangePage, *, gives_way: bool) -> Response:
+    pieces = arrow.encode(page, gives_way=gives_way)
+    return Response(b"", 200, arrow.CONTENT_TYPE, pieces=pieces)
 
 
 def counted(call: Call, page: RangePage) -> Response:

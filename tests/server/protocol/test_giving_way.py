@@ -1,0 +1,47 @@
+"""Long work leaves others the core while they are there, and goes on when they are not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from topics.server.http import giving_way
+from topics.server.http.giving_way import Company, GivingWay
+from topics.server.http.turns import TurnEnd
+
+
+def test_others_are_there_for_a_while_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every turn of the loop that had something to do counts."""
+    now_s = 100.0
+    monkeypatch.setattr(giving_way, "perf_counter", lambda: now_s)
+
+    async def scenario() -> list[bool]:
+        nonlocal now_s
+        turn_end = TurnEnd(asyncio.get_running_loop())
+        company = Company(turn_end)
+        seen = [company.is_present]
+        now_s += giving_way.PRESENT_S
+        seen.append(company.is_present)
+        turn_end.defer(lambda: None)
+        await asyncio.sleep(0)
+        seen.append(company.is_present)
+        now_s += giving_way.PRESENT_S
+        seen.append(company.is_present)
+        return seen
+
+    assert asyncio.run(scenario()) == [True, False, True, False]
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_it_gives_way_as_often_as_needed(is_needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every so much work, and not more often."""
+    now_s, given = 0, []
+    monkeypatch.setattr(giving_way, "WORK_S", 4)
+    monkeypatch.setattr(giving_way, "perf_counter", lambda: now_s)
+    monkeypatch.setattr(giving_way, "give_way", lambda: given.append(now_s))
+    work = GivingWay(is_needed=is_needed)
+    for _ in range(100):
+        now_s += 1
+        work()
+    assert len(given) == (25 if is_needed else 0)
