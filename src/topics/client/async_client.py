@@ -19,7 +19,7 @@ from topics.client import (
 from topics.client.embedded import opening
 from topics.client.follow import AsyncFollower, Mode, Wanted
 from topics.client.kv import AsyncKv
-from topics.client.methods import awaited, streaming_later
+from topics.client.methods import awaited, readable, streaming_later
 from topics.client.options import Options, options_of
 from topics.client.outbox import Bounds
 from topics.client.paging import pages_later
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@readable
 class AsyncClient:
     """A server's topics, for one event loop; close it, or use it in an `async with`.
 

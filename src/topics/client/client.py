@@ -15,7 +15,7 @@ from topics.client import (
     stage_calls,
     stream_calls,
 )
-from topics.client.methods import blocking, streaming
+from topics.client.methods import blocking, readable, streaming
 from topics.client.options import Options, options_of
 from topics.client.paging import pages
 from topics.client.request import Request, result_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@readable
 class Client:
     """A server's topics. May be shared by threads; close it, or use it in a `with`.
 

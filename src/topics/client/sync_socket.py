@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, Self, TypeVar
 
 from topics.client import socket_commands
-from topics.client.methods import commanding
+from topics.client.methods import commanding, readable
 from topics.client.options import Options
 from topics.client.socket_commands import Command
 from topics.client.stream_values import StreamEvent
@@ -17,6 +17,7 @@ from topics.client.web_socket import AsyncSocket, closed_socket
 T = TypeVar("T")
 
 
+@readable
 class Socket:
     """Subscribe, publish, and iterate over what comes, in a `with`. May be shared by threads.
 

@@ -24,7 +24,7 @@ from websockets.exceptions import (
 
 from topics.client import socket_commands
 from topics.client.event_stream import EVENT_BYTES_MAX, Event
-from topics.client.methods import commanding_later
+from topics.client.methods import commanding_later, readable
 from topics.client.options import Options
 from topics.client.request import Reply, body, error_named, error_of
 from topics.client.socket_commands import Command
@@ -54,6 +54,7 @@ class _Connect(connect):
         return exc
 
 
+@readable
 class AsyncSocket:
     """Subscribe, publish, and iterate over what comes, in an `async with`. For one event loop.
 

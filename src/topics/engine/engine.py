@@ -61,7 +61,8 @@ BATCH_BYTES_MAX = 8 * MIB
 class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serving):
     """One data directory, open: every call there is, for the thread that opened it.
 
-    Any other thread gets WrongThread: see docs/embedding.md for asyncio and web frameworks.
+    `Engine.open(path)` makes one. Any other thread gets WrongThread: see docs/embedding.md for
+    asyncio and web frameworks.
 
     The calls on topics, routers and records stand here; those of queues, durable readers, batches,
     buckets and a server in mixins beside it, which know nothing of each other. What `submit_*`
