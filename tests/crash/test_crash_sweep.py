@@ -142,7 +142,7 @@ def run_history(seed: int, length: int) -> None:
         run.verify()
 
 
-@pytest.mark.full
+@pytest.mark.full(share=1.5)
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_crash_anywhere_in_any_way(
@@ -154,7 +154,7 @@ def test_a_crash_anywhere_in_any_way(
     swept(sweep, workflow, settings, tally, tally_images, in_passes=True)
 
 
-@pytest.mark.full(share=8)
+@pytest.mark.full(share=10)
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("part", range(2))
 def test_a_crash_anywhere_in_random_workloads(
