@@ -183,6 +183,4 @@ def _are_json(lines: list[bytes]) -> bool:
         found = _LIST.decode(b"[" + b",".join(lines) + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    if len(found) != len(lines):
-        return False
-    return all(bytes(raw) == line for raw, line in zip(found, lines, strict=True))
+    return list(map(bytes, found)) == lines
