@@ -75,6 +75,20 @@ def test_a_lone_surrogate_escape_is_json_like_any_other(engine: Engine, text: st
     assert engine.append_json("t", body("1", text, "2", idempotency_key='"k"')).deduped
 
 
+@pytest.mark.parametrize("text", LONE)
+def test_a_router_that_is_made_again_knows_copies_with_lone_surrogates(
+    engine: Engine, text: str
+) -> None:
+    """What it has copied is found in the destination whatever the data, and not copied twice."""
+    config = {"source": "t", "dest": "copies", "guarantee": "exactly_once", "from_seq": 0}
+    engine.append_json("t", body(text))
+    for _ in range(2):
+        engine.put_router("r", config)
+        engine.forward()
+        assert stored(engine, "copies") == [text]
+        engine.delete_router("r")
+
+
 @pytest.mark.parametrize(
     "broken",
     [

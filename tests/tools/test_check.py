@@ -57,6 +57,14 @@ def test_a_sound_directory_has_neither_problems_nor_warnings(directory: Path) ->
     assert min(looked.groups, looked.frames, looked.records, looked.segments, looked.files) > 0
 
 
+def test_a_lone_surrogate_in_the_data_is_no_damage(tmp_path: Path) -> None:
+    with Engine.open(tmp_path / "data") as engine:
+        engine.append_json("t", b'{"records":[{"data":1},{"data":"\\ud800"},{"data":"\\udfff x"}]}')
+        engine.checkpoint()
+        engine.append_json("t", b'{"records":[{"data":{"\\uD800":1}}]}')
+    assert checked(tmp_path / "data").problems == []
+
+
 def test_a_directory_without_a_snapshot_is_sound(tmp_path: Path) -> None:
     with Engine.open(str(tmp_path), settings=SMALL) as engine:
         engine.append("a", [{"data": 1}])

@@ -29,12 +29,10 @@ from topics.engine.state.topic import Topic
 from topics.errors import CorruptData, StorageError
 from topics.storage.columns import Columns
 from topics.storage.segment import DEAD
-from topics.types import LIVE, SEQ_BASE, Record
+from topics.types import LIVE, SEQ_BASE, records_of
 
 # What is wrong, and the words for a person.
 Finding = tuple[str, str]
-
-_RECORDS = msgspec.json.Decoder(list[Record])
 
 
 @dataclass(slots=True)
@@ -156,7 +154,7 @@ def _records(block: Block, columns: Columns, first: int, stop: int) -> Iterator[
     """Every record of a live run against its columns."""
     raw = bytes(columns.payload[columns.start(first) : columns.start(stop)])
     try:
-        records = _RECORDS.decode(b"[" + raw[:-1] + b"]")
+        records = records_of(b"[" + raw[:-1] + b"]")
     except msgspec.DecodeError as error:
         yield "record_damaged", f"in {_name(block)}: {error}"
         return

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topics.consecutive import consecutive
+from topics.types import records_of
 
 # Meta of our own in a copy that is made exactly once; clients may not write it.
 ROUTER_META = "_topics_router"
@@ -45,13 +46,6 @@ FRAME_BYTES = len(RECORD % (0, 0, b"", b"", b"")) - 2
 META_BYTES = len(META) - 1
 END_BYTES = len(_END)
 _ENCODER = msgspec.json.Encoder()
-
-
-class _Marked(msgspec.Struct):
-    meta: dict[str, Any]
-
-
-_MARKED = msgspec.json.Decoder(_Marked)
 
 
 # -- rendering -----------------------------------------------------------------------------------
@@ -199,8 +193,8 @@ def stamped(rest: bytes, *, has_meta: bool, marks: dict[str, Any]) -> bytes:
 
 def router_mark(raw: bytes) -> dict[str, Any] | None:
     """What a router has stamped on a record with meta, if one has."""
-    mark: dict[str, Any] | None = _MARKED.decode(raw[:-1]).meta.get(ROUTER_META)
-    return mark
+    (record,) = records_of(b"[%b]" % raw[:-1])
+    return (record.meta or {}).get(ROUTER_META)
 
 
 def data_places(content: bytes | mmap) -> Iterator[tuple[int, tuple[int, int] | None]]:
