@@ -5,73 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support import commands
-from tests.support.servers import Inside, environment, inside
+from tests.support.commands import Topics
 from topics import Client
 from topics.cli import exits
 
 # Most of them start a process, or several.
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
-    with inside(tmp_path_factory.mktemp("cli") / "data") as served:
-        yield served
-
-
-@pytest.fixture
-def url(server: Inside) -> str:
-    return f"http://127.0.0.1:{server.port}"
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as client:
-        yield client
-
-
-class Topics:
-    """The command, with the server in its environment."""
-
-    def __init__(self, url: str) -> None:
-        self.environment = environment(TOPICS_URL=url, NO_COLOR="1")
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "topics", *arguments], env=self.environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    def __call__(
-        self, *arguments: str, stdin: str = "", code: int = 0
-    ) -> subprocess.CompletedProcess[str]:
-        if stdin:
-            process = self.start(*arguments)
-            out, err = process.communicate(stdin, timeout=60)
-            done = subprocess.CompletedProcess(arguments, process.returncode, out, err)
-        else:
-            done = commands.here(*arguments, environment=self.environment)
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stderr
-        return done
-
-    def json(self, *arguments: str, stdin: str = "", code: int = 0) -> Any:
-        return json.loads(self(*arguments, "--json", stdin=stdin, code=code).stdout)
-
-
-@pytest.fixture
-def topics(url: str) -> Topics:
-    return Topics(url)
 
 
 # -- append ----------------------------------------------------------------------------------------
@@ -274,6 +218,13 @@ def test_keys_of_a_bucket(topics: Topics) -> None:
     topics("kv", "put", "people", "bob", "-", stdin="[1, 2]")
     assert topics("kv", "get", "people", "ada").stdout == '{"born":1815}\n'
     assert topics("kv", "keys", "people").stdout == "ada\nbob\n"
+    assert topics.json("kv", "keys", "people") == ["ada", "bob"]
+    assert topics.json("kv", "keys", "people", "--prefix", "c") == []
+    assert [one["value"] for one in topics.json("kv", "scan", "people")] == [{"born": 1815}, [1, 2]]
+    assert [one["key"] for one in topics.json("kv", "scan", "people", "--at-seq", "1")] == ["ada"]
+    topics("kv", "put", "people", "cy", "-5", "--if-seq", "0")
+    assert topics("kv", "get", "people", "cy").stdout == "-5\n"
+    topics("kv", "delete", "people", "cy")
     lines = topics("kv", "scan", "people", "--prefix", "b").stdout.splitlines()
     assert [json.loads(line)["value"] for line in lines] == [[1, 2]]
     assert topics.json("kv", "delete", "people", "bob")["deleted"] is True
@@ -281,9 +232,10 @@ def test_keys_of_a_bucket(topics: Topics) -> None:
     topics("kv", "get", "people", "bob", code=exits.NOT_SO)
     assert "deleted" in topics("kv", "history", "people", "bob").stdout
     topics("kv", "history", "people", "who", code=exits.NOT_SO)
-    assert topics.json("kv", "stats", "people")["pending_tombstones"] == 1
+    assert {one["key"] for one in topics.json("kv", "history", "people", "bob")} == {"bob"}
+    assert topics.json("kv", "stats", "people")["pending_tombstones"] == 2
     time.sleep(0.003)
-    assert topics.json("kv", "compact", "people", "--max-age", "0s")["removed_tombstones"] == 1
+    assert topics.json("kv", "compact", "people", "--max-age", "0")["removed_tombstones"] == 2
     assert topics.json("kv", "delete-range", "people", "a")["deleted"] == 1
     assert "keys" in topics("kv", "stats", "people").stdout
     topics("kv", "stats", "nobody", code=exits.NOT_SO)

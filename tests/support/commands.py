@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from tests.support.servers import environment
 from topics.cli import main
 
 
@@ -31,3 +34,32 @@ def here(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedPr
     code = ended.value.code
     assert code is None or isinstance(code, int)
     return subprocess.CompletedProcess(arguments, code or 0, text, err.getvalue())
+
+
+class Topics:
+    """The command, with the server in its environment."""
+
+    def __init__(self, url: str) -> None:
+        self.environment = environment(TOPICS_URL=url, NO_COLOR="1")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "topics", *arguments], env=self.environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def __call__(
+        self, *arguments: str, stdin: str = "", code: int = 0
+    ) -> subprocess.CompletedProcess[str]:
+        if stdin:
+            process = self.start(*arguments)
+            out, err = process.communicate(stdin, timeout=60)
+            done = subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        else:
+            done = here(*arguments, environment=self.environment)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    def json(self, *arguments: str, stdin: str = "", code: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", stdin=stdin, code=code).stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -28,7 +29,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="kv")
 
 
-@group.command()
+@group.command(context_settings={"ignore_unknown_options": True})
 def put(
     bucket: Bucket,
     key: Key,
@@ -42,13 +43,11 @@ def put(
 
     Example: topics kv put profiles ada '{"born": 1815}'
     """
-    text = sys.stdin.read() if value == "-" else value
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the value is not JSON: {error}") from None
-    raw = msgspec.Raw(text.strip().encode())
+    text = sys.stdin.buffer.read() if value == "-" else os.fsencode(value)
+    if (fault := server.json_fault(text)) is not None:
+        raise InvalidRequest(f"the value is not JSON ({fault}); text is in quotes: '\"ada\"'")
     with server.connected(url, token) as client:
+        raw = msgspec.Raw(text.strip())
         done = client.send(kv_calls.put_key(bucket, key, raw, if_seq=if_seq))
     if as_json:
         server.write_json(done)
@@ -107,6 +106,7 @@ def keys(
     at_seq: AtSeq = None,
     url: server.Url = None,
     token: server.Token = None,
+    as_json: server.Json = False,
 ) -> None:
     """Print the live keys in byte order, one a line.
 
@@ -114,7 +114,11 @@ def keys(
     """
     with server.connected(url, token) as client:
         client.bucket(bucket)
-        for key in client.kv(bucket).keys(prefix, at_seq=at_seq):
+        found = client.kv(bucket).keys(prefix, at_seq=at_seq)
+        if as_json:
+            server.write_array(found)
+            return
+        for key in found:
             server.write_line(shown(key))
 
 
@@ -122,8 +126,10 @@ def keys(
 def scan(
     bucket: Bucket,
     prefix: Prefix = "",
+    at_seq: AtSeq = None,
     url: server.Url = None,
     token: server.Token = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array, not lines.")] = False,
 ) -> None:
     """Print live keys with their values, a line of JSON each.
 
@@ -131,8 +137,16 @@ def scan(
     """
     with server.connected(url, token) as client:
         client.bucket(bucket)
-        for entry in client.kv(bucket).entries(prefix):
-            server.write_json({"key": entry.key, "value": entry.data, "seq": entry.seq})
+        entries = client.kv(bucket).entries(prefix, at_seq=at_seq)
+        found = (
+            {"key": entry.key, "value": entry.data, "seq": entry.seq, "ts": entry.ts}
+            for entry in entries
+        )
+        if as_json:
+            server.write_array(found)
+            return
+        for entry in found:
+            server.write_json(entry)
 
 
 @group.command()
@@ -181,7 +195,7 @@ def delete_range(
     if as_json:
         server.write_json(done)
     else:
-        server.tell(f"{int(done.deleted)} keys deleted")
+        server.tell(f"{server.counted(int(done.deleted), 'key')} deleted")
 
 
 @group.command()
@@ -208,7 +222,8 @@ def compact(
         return
     kept = done.kept
     server.tell(
-        f"{done.removed_tombstones} markers and {done.removed_versions} versions removed; kept "
+        f"{server.counted(done.removed_tombstones, 'marker')} and "
+        f"{server.counted(done.removed_versions, 'version')} removed; kept "
         f"{kept.young} young, {kept.snapshots} for snapshots, {kept.readers} for readers"
     )
 
@@ -265,4 +280,4 @@ def follow(
         server.connected(url, token, server.PATIENT) as own,
     ):
         applied = source.kv(bucket).follow_into(own.kv(into), cursor=cursor, until_caught_up=once)
-    server.tell(f"{applied} changes applied")
+    server.tell(f"{server.counted(applied, 'change')} applied")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from topics.client.client import Client
 from topics.client.retries import RetryPolicy
 from topics.errors import InvalidRequest
 from topics.storage.fs import shown
+from topics.surrogates import masked
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON value on standard output.")]
@@ -34,6 +35,7 @@ Token = Annotated[
 # A person waits; a script that writes or follows has more patience.
 BRIEF = RetryPolicy(give_up_after_s=2.0)
 PATIENT = RetryPolicy(give_up_after_s=30.0)
+_ONE = msgspec.json.Decoder(msgspec.Raw)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _SIZES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -56,7 +58,9 @@ def connected(url: str | None, token: str | None, retries: RetryPolicy = BRIEF) 
 
 
 def duration_ms(text: str) -> int:
-    """`90s`, `10m`, `1.5h`, `7d`. Raises a usage error for anything else."""
+    """`90s`, `10m`, `1.5h`, `7d`, `0`. Raises a usage error for anything else."""
+    if text.strip() == "0":
+        return 0
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise typer.BadParameter(f"{text!r} is no duration such as 90s, 10m, 1.5h or 7d")
@@ -93,9 +97,42 @@ def amount(size: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def json_fault(text: bytes) -> str | None:
+    """Why a text is not one JSON value; None when it is. Half a surrogate pair is JSON."""
+    try:
+        # The decoder takes bytes of a string as they are.
+        text.decode()
+        _ONE.decode(masked(text))
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8 at byte {error.start}"
+    except RecursionError:
+        return "it is nested too deeply"
+    except msgspec.DecodeError as error:
+        return str(error).removeprefix("JSON is malformed: ")
+    return None
+
+
 def write_json(value: Any) -> None:
     """One JSON value on standard output."""
     sys.stdout.write(json_text(value) + "\n")
+
+
+def write_array(values: Iterable[Any]) -> None:
+    """One JSON array on standard output, as it comes; nothing where the first one fails."""
+    rest = iter(values)
+    for value in rest:
+        sys.stdout.write("[" + json_text(value))
+        break
+    else:
+        write_line("[]")
+        return
+    for value in rest:
+        sys.stdout.write("," + json_text(value))
+    write_line("]")
 
 
 def json_text(value: Any) -> str:

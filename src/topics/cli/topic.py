@@ -61,7 +61,7 @@ def _config(
     dead_letter: str | None,
 ) -> dict[str, Any]:
     given = {
-        "ttl_ms": None if ttl is None else 0 if ttl == "0" else server.duration_ms(ttl),
+        "ttl_ms": None if ttl is None else server.duration_ms(ttl),
         "cap_records": cap_records,
         "cap_bytes": None if cap_bytes is None else server.size_bytes(cap_bytes),
         "discard": discard, "durability": durability, "priority": priority,

@@ -50,9 +50,9 @@ class Reads:
         entries = self._entries(prefix, at_seq, values=True)
         return ((entry.key, entry.value) for entry in entries)
 
-    def entries(self, prefix: str = "") -> Iterator[KeyEntry]:
+    def entries(self, prefix: str = "", *, at_seq: int | None = None) -> Iterator[KeyEntry]:
         """Live keys with value, seq and ts, in byte order."""
-        return self._entries(prefix, None, values=True)
+        return self._entries(prefix, at_seq, values=True)
 
     def _entries(self, prefix: str, at_seq: int | None, *, values: bool) -> Iterator[KeyEntry]:
         def describe(cursor: str | None) -> Request[kv_calls.KeyPage]:
@@ -176,6 +176,9 @@ class AsyncReads:
     ) -> AsyncIterator[tuple[str, Any]]:
         async for entry in self._entries(prefix, at_seq, values=True):
             yield entry.key, entry.value
+
+    def entries(self, prefix: str = "", *, at_seq: int | None = None) -> AsyncIterator[KeyEntry]:
+        return self._entries(prefix, at_seq, values=True)
 
     async def _entries(
         self, prefix: str, at_seq: int | None, *, values: bool

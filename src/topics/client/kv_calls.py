@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.client.request import Request, body, encode, path, reading
+from topics.client.request import Request, body, encode, path, reading, reading_around
 from topics.types import TopicConfig, value_of
 
 
@@ -91,6 +91,39 @@ class KeyPage(msgspec.Struct, frozen=True, kw_only=True):
 class KeyHistory(msgspec.Struct, frozen=True):
     key: str
     versions: list[KeyEntry]
+
+
+def _with_values(entries: list[KeyEntry]) -> list[KeyEntry]:
+    return [entry for entry in entries if entry.raw is not UNSET]
+
+
+def _put_back(entries: list[KeyEntry], values: list[msgspec.Raw]) -> list[KeyEntry]:
+    """The entries with their values again, where they have one."""
+    rest = iter(values)
+    return [
+        entry if entry.raw is UNSET else msgspec.structs.replace(entry, raw=next(rest))
+        for entry in entries
+    ]
+
+
+_ENTRY = reading_around(
+    KeyEntry, lambda entry: _with_values([entry]), lambda entry, raw: _put_back([entry], raw)[0]
+)
+_PAGE = reading_around(
+    KeyPage, lambda page: _with_values(page.keys),
+    lambda page, raw: msgspec.structs.replace(page, keys=_put_back(page.keys, raw)),
+)  # fmt: skip
+_VERSIONS = reading_around(
+    KeyHistory, lambda past: _with_values(past.versions),
+    lambda past, raw: msgspec.structs.replace(past, versions=_put_back(past.versions, raw)),
+)  # fmt: skip
+
+
+def _history(text: bytes) -> KeyHistory:
+    """The answer names the key once; each version of it has the name too."""
+    past = _VERSIONS(text)
+    named = [msgspec.structs.replace(one, key=past.key) for one in past.versions]
+    return msgspec.structs.replace(past, versions=named)
 
 
 class KeyDeleted(msgspec.Struct, frozen=True):
@@ -192,12 +225,12 @@ def get_key(
 ) -> Request[KeyEntry]:
     """A key's value, now or then. Raises KeyNotFound, Compacted, SnapshotNotFound."""
     place = path("kv", bucket, "keys", key, at_seq=at_seq, snapshot=snapshot)
-    return Request("GET", place, reading(KeyEntry))
+    return Request("GET", place, _ENTRY)
 
 
 def key_history(bucket: str, key: str) -> Request[KeyHistory]:
     """What is left of a key's past, oldest first. Raises KeyNotFound."""
-    return Request("GET", path("kv", bucket, "keys", key, history=True), reading(KeyHistory))
+    return Request("GET", path("kv", bucket, "keys", key, history=True), _history)
 
 
 def delete_key(
@@ -231,7 +264,7 @@ def keys(
         "prefix": prefix or None, "page_size": page_size, "cursor": cursor,
         "values": values or None, "at_seq": at_seq, "snapshot": snapshot,
     }  # fmt: skip
-    return Request("GET", path("kv", bucket, "keys", **query), reading(KeyPage))
+    return Request("GET", path("kv", bucket, "keys", **query), _PAGE)
 
 
 def _once(given: str | None) -> dict[str, str]:

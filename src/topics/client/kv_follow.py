@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from msgspec import Raw
+
 from topics.client import kv_calls, log_calls, reader_calls
 from topics.client.kv_calls import KeyEntry
 from topics.client.request import Request
@@ -123,7 +125,9 @@ class Replica:
         try:
             held = yield Asked(reader_calls.cursor(self._topic, self._cursor), is_source=True)
         except TopicNotFound:
-            raise BucketNotFound("there is no such bucket", bucket=self._source) from None
+            raise BucketNotFound(
+                f'bucket "{self._source}" does not exist', bucket=self._source
+            ) from None
         except NotFound:
             # Before the first look: from here on no marker goes without us.
             state = yield Asked(kv_calls.bucket(self._source), is_source=True)
@@ -184,17 +188,25 @@ class Replica:
         mine = yield from held.next()
         while (entry := (yield from wanted.next())) is not None:
             while mine is not None and mine.key < entry.key:
-                yield from self._add({"data": None, "tag": mine.key, "meta": {"kv": "delete"}})
+                yield from self._correct(mine.key, None)
                 mine = yield from held.next()
             is_same = mine is not None and mine.key == entry.key
             if not is_same or (mine is not None and bytes(mine.data) != bytes(entry.data)):
-                yield from self._add({"data": entry.data, "tag": entry.key})
+                yield from self._correct(entry.key, entry.data)
             if is_same:
                 mine = yield from held.next()
         while mine is not None:
-            yield from self._add({"data": None, "tag": mine.key, "meta": {"kv": "delete"}})
+            yield from self._correct(mine.key, None)
             mine = yield from held.next()
         yield from self._flush()
+
+    def _correct(self, key: str, data: Raw | None) -> Steps[None]:
+        """Puts a key, or deletes it."""
+        self.applied += 1
+        if data is not None:
+            yield from self._add({"data": data, "tag": key})
+        else:
+            yield from self._add({"data": None, "tag": key, "meta": {"kv": "delete"}})
 
     # -- writing -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import msgspec
 
 from topics import errors
 from topics.errors import InvalidRequest, Refused, TopicsError
-from topics.surrogates import decode_around
+from topics.surrogates import HasData, decode_around
 from topics.types import Record
 
 T = TypeVar("T")
@@ -99,19 +99,31 @@ def reading_records(
 
     Without a `field` the answer is itself the one record.
     """
+
+    def put_back(answer: T, data: list[msgspec.Raw]) -> T:
+        pairs = zip(record(answer), data, strict=True)
+        found: list[Any] = [msgspec.structs.replace(one, data=raw) for one, raw in pairs]
+        if not field:
+            return found[0]  # type: ignore[no-any-return]
+        replaced: T = msgspec.structs.replace(answer, **{field: found})  # type: ignore[type-var]
+        return replaced
+
+    return reading_around(kind, record, put_back)
+
+
+def reading_around(
+    kind: type[T],
+    parts: Callable[[T], Sequence[HasData]],
+    put_back: Callable[[T, list[msgspec.Raw]], T],
+) -> Callable[[bytes], T]:
+    """Reads an answer whose `parts` may have lone surrogates in their data."""
     decoder = msgspec.json.Decoder(kind)
 
     def read(text: bytes) -> T:
         try:
             return decoder.decode(text)
         except msgspec.DecodeError:
-            page, data = decode_around(decoder.decode, text, record)
-            pairs = zip(record(page), data, strict=True)
-            found: list[Any] = [msgspec.structs.replace(one, data=raw) for one, raw in pairs]
-            if not field:
-                return found[0]  # type: ignore[no-any-return]
-            replaced: T = msgspec.structs.replace(page, **{field: found})  # type: ignore[type-var]
-            return replaced
+            return put_back(*decode_around(decoder.decode, text, parts))
 
     return read
 

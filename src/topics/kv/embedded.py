@@ -48,6 +48,7 @@ def open_bucket(engine: Engine, name: str) -> KeyValue:
 class EntryOf(NamedTuple):
     """A key's live version."""
 
+    key: str
     value: Any
     seq: int
     ts: int
@@ -56,10 +57,11 @@ class EntryOf(NamedTuple):
 class VersionOf(NamedTuple):
     """A version of a key's past, or the marker that ended one."""
 
+    key: str
     seq: int
     ts: int
     value: Any
-    is_deleted: bool
+    deleted: bool
 
 
 class Reads:
@@ -92,7 +94,7 @@ class Reads:
 
         def read(bucket: Bucket) -> EntryOf:
             found = reading.get(self._engine, bucket, key, at=at_seq, snapshot=snapshot)
-            return EntryOf(_value(found.value), found.seq, found.ts)
+            return EntryOf(key, _value(found.value), found.seq, found.ts)
 
         try:
             return self._read(read)
@@ -198,7 +200,8 @@ class KeyValue(Reads):
         except (KeyNotFound, BucketNotFound):
             return []
         return [
-            VersionOf(each.seq, each.ts, _value(each.value), each.value is None) for each in found
+            VersionOf(key, each.seq, each.ts, _value(each.value), each.value is None)
+            for each in found
         ]
 
     @property
