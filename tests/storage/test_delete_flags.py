@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from array import array
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,8 +13,10 @@ from tests.support.engines import PATH, World, explained, tagged
 from topics.engine.offline.check import check
 from topics.engine.offline.repair import repair
 from topics.errors import CorruptData
-from topics.storage import segment
-from topics.storage.segment import DEAD, FileBytes
+from topics.storage import columns, segment
+from topics.storage.fs import File
+from topics.storage.segment import DEAD, FileBytes, SegmentInfo, SegmentWriter
+from topics.testing.fakedisk import FakeDisk
 
 Damage = Callable[[bytearray], None]
 
@@ -120,6 +125,61 @@ def test_what_was_evicted_is_not_taken_by_a_later_delete() -> None:
             is_cut = world.engine.maintain(0)
         world.restart("kill")
         assert world.look("t") == before
+
+
+def sealed(count: int) -> tuple[FakeDisk, SegmentInfo]:
+    """A segment of so many records, all of them live."""
+    disk = FakeDisk()
+    disk.mkdir("/seg")
+    writer = SegmentWriter(disk, "/seg", 1)
+    run = columns.empty()
+    for number in range(count):
+        run.extend(columns.single_time(b"%d," % number, 1))
+    writer.add(run, topic_id=1, epoch=1, first=1, dead=None)
+    return disk, writer.finish()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_flags_are_set_where_they_are_asked_for_and_nowhere_else(seed: int) -> None:
+    """However they are scattered, and whatever was set before; in far fewer calls than flags."""
+    chance = random.Random(seed)
+    count = chance.choice([1, 50, 3000])
+    disk, info = sealed(count)
+    expected = bytearray(count)
+    for _ in range(3):
+        places = chance.sample(range(count), chance.randint(1, count))
+        for place in places:
+            expected[place] = DEAD
+        calls = disk.mutations
+        assert segment.write_flags(disk, "/seg", info, array("I", places)) == expected
+        assert disk.mutations - calls <= 2 + count // segment.FLAGS_APART_MAX
+
+
+def test_flags_that_were_read_wrongly_once_are_not_written_back() -> None:
+    """What stands between is written only if two reads agree on it."""
+    disk, info = sealed(100)
+    segment.write_flags(disk, "/seg", info, array("I", range(0, 100, 2)))
+
+    class Misread:
+        """Flips one bit of the first read."""
+
+        def __init__(self, file: File) -> None:
+            self._file, self._reads = file, 0
+
+        def pread(self, length: int, offset: int) -> bytes:
+            self._reads += 1
+            raw = bytearray(self._file.pread(length, offset))
+            raw[50] ^= (self._reads == 1) << 4
+            return bytes(raw)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+    opened = disk.open
+    disk.open = lambda *a, **k: Misread(opened(*a, **k))  # type: ignore[assignment, method-assign]
+    written = segment.write_flags(disk, "/seg", info, array("I", [1, 51, 99]))
+    assert {place for place, flag in enumerate(written) if flag} == {*range(0, 100, 2), 1, 51, 99}
+    assert set(written) == {0, DEAD}
 
 
 def test_rot_is_not_vouched_for_by_the_next_snapshot(flagged: World) -> None:

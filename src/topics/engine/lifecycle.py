@@ -193,6 +193,7 @@ class Lifecycle:
                 self._close_log()
         finally:
             core.log.close()
+            core.background.jobs.close()
             core.segments.close()
             self._lock.release()
 

@@ -89,7 +89,7 @@ def _read(file: File, number: int) -> tuple[SegmentInfo, bytes, bytes]:
     return info, rest[table_end:flags_end], entries
 
 
-def add_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> bytes:
+def add_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: array[int]) -> bytes:
     with opened(fs, join(directory, file_name(info.number)), writable=False) as file:
         _, flags, entries = _read(file, info.number)
         spans = file.pread(file.size() - _spans_at(info), _spans_at(info))

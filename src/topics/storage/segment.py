@@ -20,9 +20,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
 
 from topics.errors import CorruptData, Poisoned
 from topics.storage import columns as columns_codec
@@ -34,6 +37,8 @@ DEAD = 0xD5
 SEGMENT_MAGIC = b"TOPSEG\x00\x01"
 VERSION = 1
 BUFFER_BYTES = 256 * 1024
+# Flags that are no farther apart are written by one call.
+FLAGS_APART_MAX = 512
 # magic, checksum of the rest and the table, version, rows, number, table offset, flag bytes
 HEADER = struct.Struct("<8sQIIQQQ")
 # topic id, flags, epoch, first seq, count, offset, columns bytes, payload bytes, first time,
@@ -113,9 +118,14 @@ def parse_file_name(name: str) -> int | None:
 
 
 class SegmentWriter:
-    """Writes one segment block by block, so that a caller can slice the work."""
+    """Writes one segment block by block, so that a caller can slice the work.
 
-    def __init__(self, fs: Fs, directory: str, number: int) -> None:
+    `add` keeps so many bytes, and writes them when there are more.
+    """
+
+    def __init__(
+        self, fs: Fs, directory: str, number: int, *, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self.number = number
@@ -130,6 +140,7 @@ class SegmentWriter:
         self._offset = SECTOR
         # Blocks of many small topics go out together.
         self._buffer = bytearray()
+        self._buffer_bytes = buffer_bytes
         self._rows: list[Row] = []
         self._flags = bytearray()
         # How far the file was synced while it is written.
@@ -155,7 +166,7 @@ class SegmentWriter:
         self._buffer += raw
         self._buffer += columns.payload
         self._offset += len(raw) + len(columns.payload)
-        if len(self._buffer) >= BUFFER_BYTES:
+        if len(self._buffer) >= self._buffer_bytes:
             self._flush()
         self._rows.append(row)
         self._flags += bytes(len(columns)) if dead is None else dead
@@ -281,15 +292,33 @@ def read_block(source: Bytes, row: Row, number: int) -> Columns:
     return columns
 
 
-def write_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: list[int]) -> bytes:
+def write_flags(fs: Fs, directory: str, info: SegmentInfo, indexes: array[int]) -> bytes:
     """Marks records dead in place and makes the marks durable; all flags as they are then."""
     with opened(fs, join(directory, file_name(info.number))) as file:
-        sentinel = bytes([DEAD])
-        for index in indexes:
-            file.pwrite(sentinel, info.flags_at + index)
+        for start, marked in _marked(file, info, indexes):
+            file.pwrite(marked, info.flags_at + start)
         try:
             file.sync()
         except OSError as error:
             # The file stays in use, so that a second sync could succeed without these bytes.
             raise Poisoned(f"sync of segment {info.number} failed: {error}") from error
         return file.pread(info.flag_count, info.flags_at)
+
+
+def _marked(file: File, info: SegmentInfo, indexes: array[int]) -> Iterator[tuple[int, bytes]]:
+    """The flags to write: a run that is set, or one with others between that stay what they are.
+
+    Records die scattered, and a call for each would take longer than all else. What stands between
+    is written as it was read, if it was read so twice: a read that went wrong is no reason to
+    change a flag that nobody meant.
+    """
+    places = np.unique(np.frombuffer(indexes, np.uint32)).astype(np.int64)
+    flags = np.full(info.flag_count, DEAD, np.uint8)
+    before = file.pread(info.flag_count, info.flags_at)
+    apart = 1
+    if file.pread(info.flag_count, info.flags_at) == before:
+        flags, apart = np.frombuffer(before, np.uint8).copy(), FLAGS_APART_MAX
+        flags[places] = DEAD
+    for run in np.split(places, np.flatnonzero(np.diff(places) > apart) + 1):
+        start, stop = int(run[0]), int(run[-1]) + 1
+        yield start, flags[start:stop].tobytes()

@@ -99,7 +99,7 @@ HISTORY_MUTANTS = (
     ),
     Mutant(
         "failed start lets go of nothing", "engine/recovery/recovery.py",
-        "        self._opened.close()\n        self.core.segments.close()\n", "        pass\n",
+        "        self._opened.close()\n", "        pass\n",
         area="whole",
     ),
     Mutant(

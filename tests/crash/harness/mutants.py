@@ -41,7 +41,7 @@ MUTANTS = (
     ),
     Mutant(
         "log trimmed as if one snapshot were enough", "engine/upkeep/trimming.py",
-        "if _is_spent(older, *parsed):", "if _is_spent(newest, *parsed):",
+        "partial(_remove_logs, data, older)", "partial(_remove_logs, data, newest)",
         is_quick=False, first="checkpoints",
     ),
     Mutant(
@@ -63,9 +63,14 @@ MUTANTS = (
         "        self._file.close()\n        self._fs.rename(", first="rewriting",
     ),
     Mutant(
+        "flags between those that are set cleared", "storage/segment.py",
+        "        flags[places] = DEAD\n", "        flags[:] = 0\n        flags[places] = DEAD\n",
+        first="rewriting",
+    ),
+    Mutant(
         "old segment removed before a snapshot is without it", "engine/upkeep/rewriting.py",
         "    old.release(block)\n",
-        "    old.release(block)\n    if old.left == 0:\n        core.segments.remove(old.number)\n",
+        "    old.release(block)\n    if old.left == 0:\n        core.segments.unlink(old.number)\n",
         first="rewriting",
     ),
     Mutant(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 # However slow the disk is for a while.
 REST_S_MAX = 0.5
+# More calls at once than there ever are, unless many commits read their stages: those wait.
+THREADS_MAX = 32
 
 
 class Job:
@@ -46,14 +49,23 @@ class Jobs:
     def rest(self, seconds: float) -> None:
         """In a call: leaves the machine to others for a while."""
 
+    def close(self) -> None:
+        """Waits for what is under way; nothing more is started."""
+
 
 class ThreadJobs(Jobs):
-    """One thread for each call."""
+    """One thread for each call under way. They are kept: whoever starts one waits for it to run."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "topics-background")
 
     def start(self, call: Callable[[], None], ended: Callable[[], None] | None = None) -> Job:
         job = Job(ended)
-        threading.Thread(target=job.run, args=(call,), name="topics-background").start()
+        self._threads.submit(job.run, call)
         return job
+
+    def close(self) -> None:
+        self._threads.shutdown()
 
     def pause(self) -> None:
         threading.Event().wait(0.0005)

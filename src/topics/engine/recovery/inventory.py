@@ -24,7 +24,7 @@ from topics.errors import CorruptData
 from topics.storage import cold, segment, snapshot
 from topics.storage import columns as columns_codec
 from topics.storage.datadir import DataDir
-from topics.storage.flags import doubtful
+from topics.storage.flags import doubtful, sums
 from topics.storage.fs import join, opened
 from topics.storage.segment import DEAD, FileBytes, Row, SegmentInfo
 from topics.storage.snapshot import Snapshot, TopicRecord
@@ -132,9 +132,9 @@ def enter_snapshot(core: Core, chosen: Chosen) -> None:
         for raw in record.fed:
             core.routers.note_fed(record.id, router_frames.decode_fed(raw), copied=1)
     rows: dict[int, list[Held]] = defaultdict(list)
-    for number, sums in taken.sums().items():
+    for number, expected in taken.sums().items():
         held, flags = open_segment(core, number)
-        if doubtful(held.info.rows, flags, sums):
+        if doubtful(held.info.rows, flags, expected):
             raise CorruptData(
                 f"segment {number}: its delete flags are damaged; nothing was changed. "
                 "Restore it from a backup, or run `topics repair --accept-loss`.",
@@ -247,7 +247,7 @@ def number_of(name: str) -> int | None:
 
 def open_segment(core: Core, number: int) -> tuple[Segment, bytes]:
     info, flags, is_cold = _read_segment(core, number)
-    return core.segments.adopt(info, flags, is_cold=is_cold), flags
+    return core.segments.adopt(info, sums(info.rows, flags), is_cold=is_cold), flags
 
 
 def _read_segment(core: Core, number: int) -> tuple[SegmentInfo, bytes, bool]:

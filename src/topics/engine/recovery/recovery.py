@@ -135,6 +135,7 @@ class Recovery:
     def abandon(self) -> None:
         """Lets go of threads and files after a failure."""
         self._opened.close()
+        self.core.background.jobs.close()
         self.core.segments.close()
 
     def _marks(self) -> Known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -197,7 +198,7 @@ class Segment:
     is_cold: bool = False
     left: int = 0
     # Indexes into the flag area that are dead in memory but not yet on the disk.
-    unflagged: list[int] = field(default_factory=list)
+    unflagged: array[int] = field(default_factory=lambda: array("I"))
     # Sums of the flags that are on the disk.
     flag_sums: list[flags.Sum] = field(default_factory=list)
     # Of the records: what its blocks have, and what of that is live (see `Segments.spans`).

@@ -295,12 +295,13 @@ class Segments:
 
     # -- life --------------------------------------------------------------------------------
 
-    def adopt(self, info: SegmentInfo, set_flags: bytes, *, is_cold: bool = False) -> Segment:
+    def adopt(
+        self, info: SegmentInfo, flag_sums: list[flags.Sum], *, is_cold: bool = False
+    ) -> Segment:
         segment = Segment(
-            info.number, info, self, is_cold, payload_bytes=info.payload_bytes,
+            info.number, info, self, is_cold, flag_sums=flag_sums, payload_bytes=info.payload_bytes,
             last_ts=max((row.last_ts for row in info.rows), default=0),
         )  # fmt: skip
-        segment.flag_sums = flags.sums(info.rows, set_flags)
         self.live[info.number] = segment
         return segment
 
@@ -340,16 +341,19 @@ class Segments:
         """What the files take that go as soon as no snapshot names them."""
         return sum(info.size for info in self.leaving.values())
 
-    def remove(self, number: int) -> None:
-        """Unlinks the local files of a segment; idempotent."""
-        self.close_file(number)
-        self.leaving.pop(number, None)
+    def unlink(self, number: int) -> None:
+        """Removes the local files of a segment; idempotent. In any thread."""
         for name in (codec.file_name(number), cold_codec.file_name(number)):
             path = join(self.directory, name)
             if self.fs.exists(path):
                 self.fs.unlink(path)
 
-    def write_flags(self, segment: Segment, indexes: list[int]) -> None:
+    def removed(self, number: int) -> None:
+        """Its files are gone."""
+        self.leaving.pop(number, None)
+        self.garbage.remove(number)
+
+    def write_flags(self, segment: Segment, indexes: array[int]) -> None:
         """Writes flags (see flagging.py) and syncs them; may run in another thread."""
         write = cold_codec.add_flags if segment.is_cold else codec.write_flags
         written = write(self.fs, self.directory, segment.info, indexes)

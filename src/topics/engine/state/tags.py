@@ -32,7 +32,7 @@ Found = dict[int, list[int]]
 # New keys that are looked through in one piece, sorted ones, and seqs.
 FRESH_PIECE, SORTED_PIECE, SEQS_PIECE = 4096, 256, 2048
 # Seqs that are checked one by one in a piece; a tag costs as much as four.
-CHECKED_PIECE = 512
+CHECKED_PIECE = 128
 
 
 class TagIndex:

@@ -29,10 +29,10 @@ from topics.engine.state.reblocking import reblock
 from topics.engine.state.router_frames import encode
 from topics.engine.state.topic import FIRST, Topic
 from topics.engine.upkeep.flagging import write_flags
-from topics.engine.upkeep.rewriting import erased
+from topics.engine.upkeep.rewriting import erased, finished
 from topics.engine.upkeep.trimming import trim
 from topics.storage.columns import Columns
-from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
+from topics.storage.segment import DEAD, Row, SegmentWriter
 from topics.storage.snapshot import Snapshot, SnapshotWriter, TopicRecord
 
 # What a slice may do when a segment comes into use: deleted records, or so many for a block.
@@ -250,10 +250,8 @@ def _finish_segment(core: Core, run: Pass, writer: SegmentWriter) -> Iterator[No
         run.unfinished.pop(writer.number).abandon()
         run.segments.discard(writer.number)
         return
-    finished: list[SegmentInfo] = []
-    yield from core.background.run(lambda: finished.append(writer.finish()))
+    held = yield from finished(core, writer)
     del run.unfinished[writer.number]
-    held = core.segments.adopt(finished[0], writer.flags)
     run.made[held.number] = held
     # Kept until every piece has its block: the first ones may be let go of meanwhile.
     held.left += 1

@@ -9,7 +9,8 @@ concerned had evicted by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -29,7 +30,7 @@ def write_flags(core: Core, segment: Segment) -> Iterator[None]:
     """Makes the deletes made so far durable in the segment itself, a step at a time."""
     if not segment.unflagged:
         return
-    indexes, segment.unflagged = segment.unflagged, []
+    indexes, segment.unflagged = segment.unflagged, array("I")
     try:
         yield from _log_floors(core, _evicted_topics(core, segment, indexes))
         yield from core.background.run(partial(core.segments.write_flags, segment, indexes))
@@ -39,11 +40,11 @@ def write_flags(core: Core, segment: Segment) -> Iterator[None]:
         raise
 
 
-def _evicted_topics(core: Core, segment: Segment, indexes: Sequence[int]) -> list[Topic]:
+def _evicted_topics(core: Core, segment: Segment, indexes: array[int]) -> list[Topic]:
     """The topics of these flags whose caps have evicted anything."""
     rows = segment.info.rows
     starts = np.fromiter((row.flag_at for row in rows), np.int64, len(rows))
-    places = np.unique(np.searchsorted(starts, np.asarray(indexes, np.int64), side="right") - 1)
+    places = np.unique(np.searchsorted(starts, np.frombuffer(indexes, np.uint32), side="right") - 1)
     found = {rows[place].topic_id: None for place in places.tolist()}
     topics = [core.by_id[topic_id] for topic_id in found if topic_id in core.by_id]
     return [t for t in topics if t.durability != "ephemeral" and EVICTED in dict(t.lost)]

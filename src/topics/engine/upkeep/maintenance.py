@@ -32,6 +32,8 @@ class Maintenance:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._running: Iterator[None] | None = None
+        # Whether the last call went on with deletes, and not with what runs.
+        self._is_deletes_turn = False
         self._indexing = core.index_all_tags()
         self._checkpoint_s = core.clock.monotonic_s()
         self._tick_s = 0.0
@@ -81,8 +83,13 @@ class Maintenance:
         self.backups.advance(is_free=self._running is None)
         core.tiering.tend()
         core.stage_files.poll()
-        more = self._delete(stop_s)
-        while self._running is not None:
+        is_deleting = core.is_deleting
+        # One of the two in a call, so that a call is no longer than it should be.
+        self._is_deletes_turn = is_deleting and not (self._is_deletes_turn and self._running)
+        more = is_deleting
+        if self._is_deletes_turn:
+            more = self._delete(stop_s)
+        while self._running is not None and not self._is_deletes_turn:
             try:
                 next(self._running)
             except StopIteration:

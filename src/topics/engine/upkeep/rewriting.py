@@ -10,8 +10,8 @@ what a start finds, and they stay until neither of the two newest snapshots need
 there, and a start takes those of its snapshot. Whatever fails before memory uses the new segment
 leaves everything as it was. Of a block that fails its checksum nothing is copied.
 
-Blocks are read, put together and written a batch at a time in a thread; a reader goes on with the
-block that it has, whose places do not move.
+Blocks are read and written a batch at a time in a thread, and put together in slices; a reader goes
+on with the block that it has, whose places do not move.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from functools import partial
 from topics.engine.commit.core import Core
 from topics.engine.state.block import Block, Segment
 from topics.engine.state.topic import Topic
+from topics.storage import flags
 from topics.storage.columns import Columns, Spans
 from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 
-# What is read in one go: a block, and more of the cold store, where each call has its price.
-BATCH_BYTES, COLD_BATCH_BYTES = 1, 2 * 1024 * 1024
+# What is read in one go, and more of the cold store, where each call has its price.
+BATCH_BYTES, COLD_BATCH_BYTES = 1024 * 1024, 2 * 1024 * 1024
 # A paced rewrite rests so many times as long as it works.
-REST = 8
+REST = 16
 # What is written between two syncs, so that the log's own do not wait for all of it.
 SYNC_BYTES = 1024 * 1024
+# What a writer keeps at most: more than comes between two syncs, so that only the thread writes.
+BUFFER_BYTES = 16 * 1024 * 1024
 # Rows that are looked at, and blocks that switch, in one slice.
-ROWS_SLICE, SWITCH_SLICE = 200, 50
+ROWS_SLICE, SWITCH_SLICE = 50, 10
 
 
 @dataclass(slots=True)
@@ -88,23 +91,18 @@ def rewrite(
     Raises what reading and writing raise, with everything as it was.
     """
     number = core.numbers.new_segment()
-    writer = SegmentWriter(core.data.fs, core.data.segments, number)
+    writer = SegmentWriter(core.data.fs, core.data.segments, number, buffer_bytes=BUFFER_BYTES)
     pieces: list[Piece] = []
-    finished: list[SegmentInfo] = []
     with core.abandoning(partial(_abandon, core, writer)):
         for held in sources:
             found: list[Piece] = []
             yield from _pieces(core, held, found)
-            yield from core.background.run(
-                partial(_copy, core, held, found, writer, REST if is_paced else 0)
-            )
+            yield from _copied(core, held, found, writer, REST if is_paced else 0)
             pieces += found
-        if pieces:
-            yield from core.background.run(lambda: finished.append(writer.finish()))
-    if not pieces:
+        new = (yield from finished(core, writer)) if pieces else None
+    if new is None:
         writer.abandon()
         return Rewritten()
-    new = core.segments.adopt(finished[0], writer.flags)
     # Kept until every piece has switched: the first ones may be let go of meanwhile.
     new.left += 1
     try:
@@ -121,6 +119,18 @@ def rewrite(
         len(sources), sum(held.info.flag_count for held in sources) - kept,
         before - new.payload_bytes,
     )  # fmt: skip
+
+
+def finished(core: Core, writer: SegmentWriter) -> Generator[None, None, Segment]:
+    """Makes a segment durable, and has it in use."""
+    made: list[tuple[SegmentInfo, list[flags.Sum]]] = []
+
+    def finish() -> None:
+        info = writer.finish()
+        made.append((info, flags.sums(info.rows, writer.flags)))
+
+    yield from core.background.run(finish)
+    return core.segments.adopt(*made[0])
 
 
 def _abandon(core: Core, writer: SegmentWriter) -> None:
@@ -143,32 +153,40 @@ def _pieces(core: Core, held: Segment, found: list[Piece]) -> Iterator[None]:
             found.append(Piece(topic, block, row, dead, topic.floor))
 
 
-def _copy(core: Core, held: Segment, pieces: list[Piece], writer: SegmentWriter, rest: int) -> None:
-    """In a thread: touches the pieces and the writer only. Rests `rest` times as long as it works.
+def _copied(
+    core: Core, held: Segment, pieces: list[Piece], writer: SegmentWriter, rest: int
+) -> Iterator[None]:
+    """Writes pieces, half of a block in a slice.
 
-    Whoever waits for the interpreter waits for one block at most.
+    What waits for the disk is done in a thread, which rests `rest` times as long as there was work.
+    Putting blocks together there would keep the interpreter from others many times in a row.
     """
-    is_cold = held.is_cold
-    for batch in _batches(pieces, COLD_BATCH_BYTES if is_cold else BATCH_BYTES):
+    read: list[Columns] = []
+    worked_s = 0.0
+
+    def bring(batch: list[Piece]) -> None:
         began_s = core.clock.monotonic_s()
-        read = core.segments.read_rows(held, [piece.source for piece in batch], is_cold=is_cold)
+        writer.sync_after(SYNC_BYTES)
+        sources = [piece.source for piece in batch]
+        read[:] = core.segments.read_rows(held, sources, is_cold=held.is_cold)
+        core.background.jobs.rest(rest * (core.clock.monotonic_s() - began_s + worked_s))
+
+    for batch in _batches(pieces, COLD_BATCH_BYTES if held.is_cold else BATCH_BYTES):
+        yield from core.background.run(partial(bring, batch))
+        worked_s = 0.0
         for piece, whole in zip(batch, read, strict=True):
-            if piece is not batch[0]:
-                began_s = _rested(core, began_s, rest)
+            began_s = core.clock.monotonic_s()
             kept = erased(whole, piece.source.first, piece.dead, piece.floor)
+            worked_s += core.clock.monotonic_s() - began_s
+            yield
+            began_s = core.clock.monotonic_s()
             piece.row = writer.add(
                 kept, topic_id=piece.topic.id, epoch=piece.topic.epoch, first=piece.source.first,
                 dead=piece.dead,
             )  # fmt: skip
             piece.ends = kept.ends
-        writer.sync_after(SYNC_BYTES)
-        _rested(core, began_s, rest)
-
-
-def _rested(core: Core, began_s: float, rest: int) -> float:
-    """Rests for work that began then; when it is over."""
-    core.background.jobs.rest(rest * (core.clock.monotonic_s() - began_s))
-    return core.clock.monotonic_s()
+            worked_s += core.clock.monotonic_s() - began_s
+            yield
 
 
 def _batches(pieces: list[Piece], size_max: int) -> Iterator[list[Piece]]:

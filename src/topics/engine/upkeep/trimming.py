@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from topics.engine.commit.core import Core
 from topics.errors import CorruptData
 from topics.storage import snapshot, stage_file, wal
+from topics.storage.datadir import DataDir
 from topics.storage.fs import join
 from topics.storage.snapshot import Snapshot
+from topics.storage.stage_file import StageId
 
 
 @dataclass(slots=True)
@@ -28,6 +31,7 @@ def trim(core: Core) -> Iterator[None]:
     """Removes log files, stages, snapshots and segments that the two newest ones do not need.
 
     Segments go first: as long as a deleted record's bytes are there, so is the delete in the log.
+    Files go in a thread: to let go of a large one takes the file system milliseconds.
     """
     data = core.data
     if core.is_pinned:
@@ -42,29 +46,33 @@ def trim(core: Core) -> Iterator[None]:
     needed = {*older.segments, *newest.segments}
     for number in newest.garbage:
         if number not in needed and number in core.segments.garbage:
-            core.segments.remove(number)
-            core.segments.garbage.remove(number)
+            core.segments.close_file(number)
+            yield from core.background.run(partial(core.segments.unlink, number))
+            core.segments.removed(number)
             core.tiering.forget(number)
-            yield
+    yield from core.background.run(partial(_remove_logs, data, older))
+    yield from _trim_stages(core, older)
+    yield from core.background.run(partial(_remove_snapshots, data, older, found.damaged))
+
+
+def _remove_logs(data: DataDir, older: Snapshot) -> None:
     data.fs.sync_dir(data.segments)
     for name in data.fs.listdir(data.wal):
         parsed = wal.parse_file_name(name)
-        if parsed is None:
-            continue
-        if _is_spent(older, *parsed):
+        if parsed is not None and _is_spent(older, *parsed):
             data.fs.unlink(join(data.wal, name))
-            yield
-    yield from _trim_stages(core, older)
+
+
+def _remove_snapshots(data: DataDir, older: Snapshot, damaged: list[int]) -> None:
     for number in snapshot.numbers(data.fs, data.snapshots):
         path = join(data.snapshots, snapshot.file_name(number))
-        if number in found.damaged:
+        if number in damaged:
             data.fs.rename(path, join(data.quarantine, snapshot.file_name(number)))
             data.fs.sync_dir(data.quarantine)
         elif number < older.number:
             data.fs.unlink(path)
     for path in (data.wal, data.snapshots):
         data.fs.sync_dir(path)
-    yield
 
 
 def _is_spent(older: Snapshot, generation: int, shard: int, number: int) -> bool:
@@ -76,16 +84,20 @@ def _is_spent(older: Snapshot, generation: int, shard: int, number: int) -> bool
 
 def _trim_stages(core: Core, older: Snapshot) -> Iterator[None]:
     """Stages were committed by frames in such files: their records are in segments by now."""
-    data, spent = core.data, core.stages.spent
+    spent = core.stages.spent
     gone = [stage for stage, place in spent.items() if _is_spent(older, *place)]
-    for stage in gone:
+    if gone:
+        yield from core.background.run(partial(_remove_stages, core.data, gone))
+        for stage in gone:
+            del spent[stage]
+
+
+def _remove_stages(data: DataDir, stages: list[StageId]) -> None:
+    for stage in stages:
         path = join(data.stages, stage_file.file_name(stage))
         if data.fs.exists(path):
             data.fs.unlink(path)
-        del spent[stage]
-        yield
-    if gone:
-        data.fs.sync_dir(data.stages)
+    data.fs.sync_dir(data.stages)
 
 
 def _look(core: Core, found: Found) -> None:

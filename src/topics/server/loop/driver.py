@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from time import perf_counter
 
 from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
@@ -19,8 +21,14 @@ from topics.storage.columns import Columns
 
 LOG = logging.getLogger("topics.server")
 RECOVERY_SLICE_S = 0.01
+# How long one slice of maintenance is while nobody writes, and at least and at most while somebody
+# does: no longer than what was done for others since the last one.
 SLICE_S = 0.002
-SHARED_SLICE_S = 0.001
+SHARED_SLICE_S_MIN, SHARED_SLICE_S_MAX = 0.0002, 0.001
+# How long whoever wrote is taken to be there still.
+PRESENT_S = 1.0
+# How long a thread is waited for that maintenance goes on with.
+WAIT_S = 0.001
 IDLE_S = 0.01
 COLD_THREADS = 4
 NOTED_S = 1.0
@@ -43,8 +51,9 @@ class Driver:
         # Whether this turn ends in a flush anyway.
         self.is_flush_due = False
         self._forward_is_due = False
-        # Whether anything was written since the last slice of maintenance.
-        self._is_busy = False
+        # When something was last written, and when a slice of maintenance ended after which only
+        # others had their turn.
+        self._written_s, self._maintained_s = 0.0, inf
         # When something was last said in the log that may happen many times a second.
         self._noted_s: dict[str, float] = {}
         # Other sliced work beside the loop: given a budget, whether there is more at once.
@@ -163,7 +172,7 @@ class Driver:
 
     def _flush(self) -> None:
         self.is_flush_due = False
-        self._is_busy = True
+        self._written_s = perf_counter()
         try:
             self.engine.flush()
         except Poisoned as error:
@@ -225,7 +234,7 @@ class Driver:
         if not self.is_ready:
             return
         more = False
-        budget_s = SHARED_SLICE_S if self._is_busy else SLICE_S
+        budget_s = self._slice_s()
         try:
             more = self.engine.maintain(budget_s)
             for chore in self.chores:
@@ -241,11 +250,17 @@ class Driver:
         poison = self.engine.poison
         if poison is not None:
             self.fail(poison)
-        if not more:
-            self._timer = self.loop.call_later(IDLE_S, self._maintain)
-        elif self._is_busy or self.engine.is_waiting:
-            # Half of the time belongs to those who wait for an answer.
-            self._is_busy = False
-            self._timer = self.loop.call_later(SHARED_SLICE_S, self._maintain)
-        else:
+        if more and not self.engine.is_waiting:
+            # Sockets are looked at in between.
+            self._maintained_s = perf_counter()
             self._timer = self.loop.call_soon(self._maintain)
+        else:
+            self._maintained_s = inf
+            self._timer = self.loop.call_later(WAIT_S if more else IDLE_S, self._maintain)
+
+    def _slice_s(self) -> float:
+        """How long maintenance may go on: short beside others, and yet half of a busy loop."""
+        now_s = perf_counter()
+        if now_s - self._written_s >= PRESENT_S:
+            return SLICE_S
+        return min(max(now_s - self._maintained_s, SHARED_SLICE_S_MIN), SHARED_SLICE_S_MAX)
