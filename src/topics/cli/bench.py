@@ -72,7 +72,9 @@ def bench(
         finally:
             client.delete_topic(topic)
     if as_json:
-        server.write_json({"durability": durability, "size": size, "measured": found})
+        server.write_json(
+            {"durability": durability, "size": server.size_bytes(size), "measured": found}
+        )
         return
     rows = [
         (one.what, one.count, one.records_per_s, f"{one.p50_ms:.3f}", f"{one.p99_ms:.3f}")

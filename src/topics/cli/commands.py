@@ -64,6 +64,34 @@ class LazyGroup(TyperGroup):
             command = loaded(name)
         return name, command, rest
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _in_words(error)
+            raise
+
+
+# By the type of error of the library that reads values: what was typed, and what it has to be.
+_WORDS = {
+    "int_parsing": "{0!r} is not a whole number",
+    "float_parsing": "{0!r} is not a number",
+    "greater_than_equal": "{0} is less than {ge}",
+    "less_than_equal": "{0} is more than {le}",
+}
+
+
+def _in_words(error: typer.BadParameter) -> str:
+    """What is wrong with a value, with the value: the library does not say what was typed."""
+    errors: Any = getattr(error.__cause__, "errors", None)
+    if errors is None:
+        return error.message
+    [first, *_] = errors()
+    words = _WORDS.get(first["type"])
+    if words is None:
+        return error.message.removeprefix("Value error, ")
+    return words.format(first["input"], **first.get("ctx", {}))
+
 
 def loaded(name: str) -> Any:
     """A command, ready to run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,9 @@ def export(
     topic: server.Topic,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file; - is standard output.")],
     from_seq: Annotated[int, typer.Option("--from", min=0, help="After this seq.")] = 0,
-    to_seq: Annotated[int | None, typer.Option("--to", help="Up to this seq; the head.")] = None,
+    to_seq: Annotated[
+        int | None, typer.Option("--to", min=0, help="Up to this seq; the head.")
+    ] = None,
     url: server.Url = None,
     token: server.Token = None,
     as_json: server.Json = False,
@@ -39,13 +42,20 @@ def export(
 
     Example: topics export orders orders.parquet
     """
+    if to_seq is not None and to_seq < from_seq:
+        raise typer.BadParameter(f"--to {to_seq} is before --from {from_seq}")
+    if os.path.isdir(file):
+        raise typer.BadParameter(f"{file} is a directory; name a file in it", param_hint="FILE")
     with server.connected(url, token, server.PATIENT) as client:
         head = client.topic(topic, touch=False).head_seq
+        if from_seq > head:
+            raise InvalidRequest(f"{topic} has nothing above --from {from_seq}: its head is {head}")
         upto = head if to_seq is None else min(to_seq, head)
         with progress_bar("exporting") as progress, _output(file) as sink:
             write = _parquet if file.endswith(".parquet") else _json_lines
             records, gaps = write(client, topic, from_seq, upto, sink, progress)
-    server.tell(f"{records} records and {gaps} gaps of {topic} written to {file}")
+    written = f"{server.counted(records, 'record')} and {server.counted(gaps, 'gap')}"
+    server.tell(f"{written} of {topic} written to {'standard output' if file == '-' else file}")
     if as_json and file != "-":
         server.write_json({"topic": topic, "file": file, "records": records, "gaps": gaps})
 
@@ -103,6 +113,8 @@ def _output(name: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     part = f"{name}.part"
+    if not os.path.isdir(os.path.dirname(name) or "."):
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory", os.path.dirname(name))
     try:
         with open(part, "wb") as sink:
             yield sink

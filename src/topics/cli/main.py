@@ -93,7 +93,8 @@ def main() -> None:
     except (ConnectionError, TimeoutError) as error:
         _fail(str(error) or type(error).__name__, exits.UNREACHABLE)
     except OSError as error:
-        _fail(str(error), exits.NOT_SO)
+        is_named = error.filename is not None and error.strerror is not None
+        _fail(f"{error.filename}: {error.strerror}" if is_named else str(error), exits.NOT_SO)
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 from typing import Annotated
 
@@ -11,8 +12,9 @@ import typer
 
 from topics.cli import exits, server
 from topics.cli.sending import Files, Records, Sender, Text, lines_of
+from topics.client.client import Client
 from topics.client.values import Job
-from topics.errors import NotAQueue
+from topics.errors import Forbidden, NotAQueue, TopicNotFound
 
 group = typer.Typer(no_args_is_help=True, help="Produce, claim and work through jobs.")
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
@@ -44,8 +46,19 @@ def produce(
     """
     lines = lines_of(records=records, text=text)
     with server.connected(url, token, server.PATIENT) as client:
+        _refuse_log(client, queue)
         sender = Sender(client, queue, lines, config={"type": "queue"})
         sender.run(files or ["-"], as_json=as_json)
+
+
+def _refuse_log(client: Client, queue: str) -> None:
+    """Jobs in a log would wait for ever. Whoever may not look has to know."""
+    try:
+        found = client.topic(queue, touch=False)
+    except (TopicNotFound, Forbidden):
+        return
+    if found.queue is None:
+        raise NotAQueue(f"{queue} is a log; nothing was written")
 
 
 @group.command()
@@ -149,12 +162,17 @@ def work(
     """Run a command for each job: its data on standard input; exit code 0 acknowledges.
 
     Any other exit code gives the job back with a growing delay. SIGTERM and Ctrl-C let running
-    commands end. TOPICS_JOB_SEQ and TOPICS_JOB_DELIVERIES are in the environment of the command.
+    commands end (exit code 0 and 130). TOPICS_JOB_SEQ and TOPICS_JOB_DELIVERIES are in the
+    environment of the command.
 
     Example: topics queue work mails -c 4 -- ./send-mail --quiet
     """
+    if shutil.which(command[0]) is None:
+        raise typer.BadParameter(f"there is no command {command[0]!r}", param_hint="COMMAND")
     logging.getLogger("topics.worker").addFilter(_without_traceback)
     with server.connected(url, token) as client:
+        # A worker waits for a server that is away; one that never was is a mistake.
+        server.meet(client)
         worker = client.worker(
             queue, lambda job: _run(command, job), node=node, concurrency=concurrency,
             lease_ms=server.duration_ms(lease),
@@ -162,6 +180,8 @@ def work(
         )  # fmt: skip
         counts = worker.run()
     server.tell(f"{counts.done} done, {counts.failed} failed, {counts.lost} lost")
+    if worker.was_interrupted:
+        raise typer.Exit(exits.INTERRUPTED)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

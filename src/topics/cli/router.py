@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from topics.cli import exits, server
+from topics.errors import Forbidden, RouterNotFound
 
 group = typer.Typer(no_args_is_help=True, help="Copy what is written to one topic into another.")
 Router = Annotated[str, typer.Argument(metavar="ROUTER", help="The router.")]
@@ -33,19 +34,30 @@ def create(
 ) -> None:
     """Copy what is written to SOURCE into DEST from now on.
 
+    A router of that name which is there goes on from its place, as it is described now.
+
     Example: topics router create orders audit --tag 'tenant42:*'
     """
     kind = "Glob" if tag is not None and tag.endswith("*") else "Eq"
+    router = name or f"{source}->{dest}"
     with server.connected(url, token) as client:
+        try:
+            before = client.router(router)
+        except (RouterNotFound, Forbidden):
+            before = None
         answer = client.create_router(
-            name or f"{source}->{dest}", source=source, dest=dest,
+            router, source=source, dest=dest,
             filter=None if tag is None else ("tag", kind, tag),
             guarantee="exactly_once" if exactly_once else None,
         )  # fmt: skip
     if as_json:
         server.write_json(answer)
-    else:
-        server.tell(f"{answer.router} {'created' if answer.created else 'exists'}")
+        return
+    server.tell(f"{answer.router} {'created' if answer.created else 'exists'}")
+    for field in ("filter", "guarantee") if before is not None else ():
+        was, now = getattr(before, field), getattr(answer, field)
+        if was != now:
+            server.tell(f"{field}: {server.json_text(was)} → {server.json_text(now)}")
 
 
 @group.command()
@@ -84,8 +96,14 @@ def show(
     if as_json:
         server.write_json(state)
         return
-    names = ("router", "source", "dest", "filter", "guarantee", "forwarded_total", "lag", "blocked")
-    server.print_fields([(name, getattr(state, name)) for name in names])
+    server.print_fields(
+        [
+            ("router", state.router), ("source", state.source), ("dest", state.dest),
+            ("filter", None if state.filter is None else " ".join(state.filter)),
+            ("guarantee", state.guarantee), ("copied", state.forwarded_total), ("lag", state.lag),
+            ("blocked", state.blocked),
+        ]
+    )  # fmt: skip
 
 
 @group.command()

@@ -6,11 +6,11 @@ answer, so that the count that is told is true.
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated, Literal
@@ -38,6 +38,8 @@ CHUNK_BYTES = 1024 * 1024
 BATCH_LINES = 5_000
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANK = b" \t\r"
+# How a server names the record that it refuses.
+_RECORD = re.compile(r"records\[(\d+)\]")
 
 
 def lines_of(*, records: bool, text: bool) -> Lines:
@@ -77,9 +79,9 @@ class Sender:
     def run(self, files: Sequence[str], *, as_json: bool) -> None:
         """Sends everything and says so; an error or Ctrl-C says how far it came."""
         try:
-            with self._interruptible():
+            with self._interruptible(), _progress(files) as progress:
                 for name in files:
-                    self._send_file(name)
+                    self._send_file(name, progress)
         except KeyboardInterrupt:
             server.tell(f"interrupted: {self.summary()}")
             raise typer.Exit(exits.INTERRUPTED) from None
@@ -95,29 +97,36 @@ class Sender:
 
     def summary(self) -> str:
         place = "" if self.first is None else f" (seq {self.first} to {self.last})"
-        noun = "record" if self.count == 1 else "records"
-        return f"{self.count} {noun} sent to {self._topic}{place}"
+        return f"{server.counted(self.count, 'record')} sent to {self._topic}{place}"
 
-    def _send_file(self, name: str) -> None:
+    def _send_file(self, name: str, progress: Callable[[int], None] | None) -> None:
         self._file, self._line_number = "standard input" if name == "-" else name, 0
         source = sys.stdin.fileno() if name == "-" else os.open(name, os.O_RDONLY)
         try:
             for lines in _batches(source):
                 self._send(lines)
+                if progress is not None:
+                    progress(os.lseek(source, 0, os.SEEK_CUR))
+        except IsADirectoryError as error:
+            raise IsADirectoryError(error.errno, error.strerror, name) from None
         finally:
             if name != "-":
                 os.close(source)
 
     def _send(self, lines: list[bytes]) -> None:
         text = self._body(lines)
-        self._line_number += len(lines)
         if text is None:
+            self._line_number += len(lines)
             return
         self._is_sending = True
         try:
             self._note(self._client.append_json(self._topic, text))
+        except InvalidRequest as error:
+            self._find_fault(lines)
+            raise self._placed(error, lines) from None
         finally:
             self._is_sending = False
+        self._line_number += len(lines)
         if self._is_interrupted:
             raise KeyboardInterrupt
 
@@ -141,16 +150,29 @@ class Sender:
         return b'{"records":[{"data":%b}]%b' % (b'},{"data":'.join(kept), self._rest)
 
     def _find_fault(self, lines: list[bytes]) -> None:
-        """Raises InvalidRequest naming the first line that is no JSON. Escapes may be strange."""
+        """Raises InvalidRequest naming the first line that is no JSON, if there is one."""
+        if self._lines == "text":
+            return
+        hint = "; --text sends lines as strings" if self._lines == "data" else ""
         for offset, line in enumerate(lines, 1):
-            try:
-                if line.strip(_BLANK):
-                    json.loads(line)
-            except ValueError as error:
-                raise InvalidRequest(
-                    f"line {self._line_number + offset} of {self._file} is not JSON ({error}); "
-                    "--text sends lines as strings"
-                ) from None
+            kept = line.strip(_BLANK)
+            if kept and (fault := server.json_fault(kept)) is not None:
+                raise InvalidRequest(f"{self._place(offset)} is not JSON ({fault}){hint}")
+
+    def _placed(self, error: InvalidRequest, lines: list[bytes]) -> InvalidRequest:
+        """What the server said of one record, with the line that it was."""
+        named = _RECORD.search(error.message)
+        if named is None:
+            return error
+        sent = [
+            offset for offset, line in enumerate(lines, 1)
+            if self._lines == "text" or line.strip(_BLANK)
+        ]  # fmt: skip
+        words = f"{self._place(sent[int(named[1])])}: {error.message}"
+        return type(error)(words, **error.detail)
+
+    def _place(self, offset: int) -> str:
+        return f"line {self._line_number + offset} of {self._file}"
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -164,6 +186,31 @@ class Sender:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _progress(files: Sequence[str]) -> Iterator[Callable[[int], None] | None]:
+    """Moves a bar to a place in the file that is read; None where nobody would see it."""
+    if not sys.stderr.isatty() or not all(os.path.isfile(name) for name in files):
+        yield None
+        return
+    # Not at the top: most who append are scripts.
+    from topics.cli.directory import progress_bar
+
+    sizes = [os.path.getsize(name) for name in files]
+    done = at = 0
+    with progress_bar("sending") as move:
+
+        def moved(place: int) -> None:
+            nonlocal done, at
+            if place < at:
+                # The next file.
+                done += at
+            at = place
+            if move is not None:
+                move(done + at, sum(sizes))
+
+        yield moved
 
 
 def _batches(source: int) -> Iterator[list[bytes]]:

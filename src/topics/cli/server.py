@@ -16,7 +16,7 @@ import typer
 from topics.cli import profiles
 from topics.client.client import Client
 from topics.client.retries import RetryPolicy
-from topics.errors import InvalidRequest
+from topics.errors import InvalidRequest, TopicsError, Unreachable
 from topics.storage.fs import shown
 from topics.surrogates import masked
 
@@ -32,7 +32,7 @@ Token = Annotated[
         "--token", metavar="KEY", help="The API key; else of the profile, or TOPICS_TOKEN."
     ),
 ]
-# A person waits; a script that writes or follows has more patience.
+# A person waits. What writes or follows has more patience, with a server that was there.
 BRIEF = RetryPolicy(give_up_after_s=2.0)
 PATIENT = RetryPolicy(give_up_after_s=30.0)
 _ONE = msgspec.json.Decoder(msgspec.Raw)
@@ -44,17 +44,33 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 @contextmanager
 def connected(url: str | None, token: str | None, retries: RetryPolicy = BRIEF) -> Iterator[Client]:
-    """A client of the server that the command's flags, profile and variables name."""
+    """A client of the server that the command's flags, profile and variables name.
+
+    Raises Unreachable soon when nobody answers at first, however patient it is afterwards.
+    """
+    if retries is not BRIEF:
+        with connected(url, token) as client:
+            meet(client)
     found = profiles.target(url, token)
     ca_file = found.ca_file.value or None
     try:
         client = Client(found.url.value, found.token.value, ca_file=ca_file, retries=retries)
     except InvalidRequest as error:
-        if url is None:
+        if url is None or "url" not in error.detail:
             raise
         raise typer.BadParameter(error.message, param_hint="--url") from None
     with client:
         yield client
+
+
+def meet(client: Client) -> None:
+    """Raises Unreachable when there is no server; whatever one answers is fine."""
+    try:
+        client.health()
+    except Unreachable:
+        raise
+    except TopicsError:
+        return
 
 
 def duration_ms(text: str) -> int:

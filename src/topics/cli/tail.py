@@ -9,6 +9,7 @@ import typer
 
 from topics.cli import server
 from topics.client.client import Client
+from topics.client.following import RECREATED
 from topics.client.values import Gap, RangePage
 from topics.storage.fs import shown
 from topics.types import Record
@@ -133,8 +134,11 @@ def show(topic: str, item: Record | Gap, *, as_json: bool, is_one: bool) -> None
         return
     name = "" if is_one else f"{topic} "
     if isinstance(item, Gap):
-        words = f"{name}{item.gap_from}–{item.gap_to} lost: {item.reason}"
-        typer.secho(words, fg="red")
+        words = f"{item.gap_from}–{item.gap_to} lost: {item.reason}"
+        if item.reason == RECREATED:
+            # Its seqs are of another life of the topic than those that follow.
+            words = f"{RECREATED}: the topic was deleted and made again; it begins anew"
+        typer.secho(name + words, fg="red")
         return
     more = "".join(
         f" {shown(word)}" for word in (item.tag and f"#{item.tag}", item.node and f"@{item.node}")

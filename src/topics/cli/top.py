@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ from topics.client.client import Client
 from topics.client.values import TopicSummary
 
 SHOWN = 20
+# How many lags are asked for, which is a page; a topic that is not there shows none.
+LAGS = 1000
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +31,9 @@ def top(
 ) -> None:
     """Watch a server: topics, rates, lag, pressure.
 
-    The largest topics, with writes a second between two looks. Ctrl-C ends it.
+    The largest topics, with writes a second between two looks, and how far the slowest named cursor
+    of each is behind (of a queue at least the jobs that are ready). Above them, what the server has
+    to do and what keeps it back. Ctrl-C ends it.
 
     Example: topics top --every 5s
     """
@@ -55,30 +60,34 @@ def top(
                 before = now
 
 
+@dataclass(frozen=True, slots=True)
 class _Look:
-    def __init__(self, topics: list[TopicSummary], metrics: dict[str, Any], at_s: float) -> None:
-        self.topics = topics
-        self.metrics = metrics
-        self.at_s = at_s
-        self.heads = {one.topic: one.head_seq for one in topics}
+    topics: list[TopicSummary]
+    # Of those that are furthest behind, which need not be the largest.
+    lags: dict[str, int | None]
+    metrics: dict[str, Any]
+    at_s: float
 
 
 def _look(client: Client, count: int) -> _Look:
+    behind = client.topics(sort="lag", page_size=LAGS).topics
     return _Look(
-        client.topics(sort="bytes", page_size=count).topics, client.metrics(), time.monotonic()
-    )
+        client.topics(sort="bytes", page_size=count).topics,
+        {one.topic: one.lag for one in behind}, client.metrics(), time.monotonic(),
+    )  # fmt: skip
 
 
 def _rows(before: _Look, now: _Look) -> list[dict[str, Any]]:
     took_s = max(now.at_s - before.at_s, 1e-9)
+    heads = {one.topic: one.head_seq for one in before.topics}
     return [
         {
             "topic": one.topic, "type": one.type, "count": one.count, "bytes": one.bytes,
             "head_seq": one.head_seq,
             "writes_per_s": round(
-                (one.head_seq - before.heads.get(one.topic, one.head_seq)) / took_s, 1
+                (one.head_seq - heads.get(one.topic, one.head_seq)) / took_s, 1
             ),
-            "lag": one.lag,
+            "lag": now.lags.get(one.topic),
         }
         for one in now.topics
     ]  # fmt: skip
@@ -90,25 +99,53 @@ def _drawn(before: _Look, now: _Look) -> Any:
     from rich.text import Text
 
     table = Table(box=None, header_style="bold")
-    for heading in ("topic", "type", "records", "size", "head", "writes/s"):
+    for heading in ("topic", "type", "records", "size", "head", "writes/s", "lag"):
         table.add_column(heading, justify="left" if heading in ("topic", "type") else "right")
     for row in _rows(before, now):
         table.add_row(
             row["topic"], row["type"], f"{row['count']:,}", server.amount(row["bytes"]),
             f"{row['head_seq']:,}", f"{row['writes_per_s']:,.1f}",
+            "–" if row["lag"] is None else f"{row['lag']:,}",
         )  # fmt: skip
-    return Group(Text(_summary(now.metrics)), table)
+    return Group(*(Text(line) for line in _summary(before, now)), table)
 
 
-def _summary(metrics: dict[str, Any]) -> str:
+def _summary(before: _Look, now: _Look) -> list[str]:
     """What stands above the table; whatever of it the server offers."""
-    shown = {
-        "topics": "topics_topics", "records": "topics_records_live",
-        "streams": "topics_sse_connections", "leases": "topics_queue_leases_in_flight",
-        "pressure": "topics_pressure",
-    }  # fmt: skip
-    parts = [
-        f"{label} {metrics[name]:,}" for label, name in shown.items()
-        if isinstance(metrics.get(name), int | float)
-    ]  # fmt: skip
-    return "  ".join(parts)
+    took_s = max(now.at_s - before.at_s, 1e-9)
+
+    def a_second(name: str) -> str:
+        return f"{(_number(now, name) - _number(before, name)) / took_s:,.1f}/s"
+
+    at_work = [
+        f"topics {_number(now, 'topics_topics'):,}",
+        f"records {_number(now, 'topics_records_live'):,}",
+        f"written {a_second('topics_records_appended_total')}",
+        f"read {a_second('topics_records_read_total')}",
+        f"streams {_number(now, 'topics_sse_connections'):,}",
+        f"leases {_number(now, 'topics_queue_leases_in_flight'):,}",
+    ]
+    refused = _throttled(now) - _throttled(before)
+    pressure = [
+        f"queue {_number(now, 'topics_wal_queue_depth'):,}",
+        f"throttled {refused / took_s:,.1f}/s",
+        f"slow {_number(now, 'topics_slow_consumers'):,}",
+        f"unsent {server.amount(_number(now, 'topics_unsent_bytes'))}",
+        f"disk free {server.amount(_number(now, 'topics_disk_free_bytes'))}",
+    ]
+    if _number(now, "topics_wal_read_only"):
+        pressure.insert(0, "READ ONLY")
+    return ["  ".join(at_work), "pressure  " + "  ".join(pressure)]
+
+
+def _number(look: _Look, name: str) -> int:
+    found = look.metrics.get(name)
+    return int(found) if isinstance(found, int | float) else 0
+
+
+def _throttled(look: _Look) -> int:
+    """Requests that were answered 429."""
+    routes = look.metrics.get("topics_http_requests_total") or {}
+    return sum(
+        int(statuses.get("429", 0)) for methods in routes.values() for statuses in methods.values()
+    )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated, Any, get_args
 
+import msgspec
 import typer
 
 from topics.cli import exits, server
 from topics.client import log_calls
 from topics.client.paging import pages
 from topics.client.values import TopicState
+from topics.configs import LEASE_MS_MAX, LEASE_MS_MIN
 from topics.errors import Incompatible, TopicNotFound
 from topics.types import Discard, Durability
 
@@ -34,12 +36,16 @@ CapBytes = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Keep so many bytes: 10GiB; 0: all.")
 ]
 DiscardOption = Annotated[
-    str | None, typer.Option(metavar="|".join(get_args(Discard)), help="What a full topic does.")
+    Discard | None,
+    typer.Option(metavar="|".join(get_args(Discard)), help="What a full topic does."),
 ]
 DurabilityOption = Annotated[
-    str | None, typer.Option(metavar="|".join(get_args(Durability)), help="The class of the topic.")
+    Durability | None,
+    typer.Option(metavar="|".join(get_args(Durability)), help="The class of the topic."),
 ]
-Priority = Annotated[int | None, typer.Option(help="Served first, from -1000 to 1000.")]
+Priority = Annotated[
+    int | None, typer.Option(min=-1000, max=1000, help="Served first, from -1000 to 1000.")
+]
 Lease = Annotated[
     str | None, typer.Option("--lease", metavar="TIME", help="How long a claim holds: 30s.")
 ]
@@ -65,10 +71,20 @@ def _config(
         "cap_records": cap_records,
         "cap_bytes": None if cap_bytes is None else server.size_bytes(cap_bytes),
         "discard": discard, "durability": durability, "priority": priority,
-        "lease_ms": None if lease is None else server.duration_ms(lease),
+        "lease_ms": None if lease is None else _lease_ms(lease),
         "max_deliveries": max_deliveries, "dead_letter": dead_letter,
     }  # fmt: skip
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _lease_ms(text: str) -> int:
+    """A server would take the nearest that it has; somebody who typed another is told."""
+    lease_ms = server.duration_ms(text)
+    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+        raise typer.BadParameter(
+            f"--lease {text}: it must be from {LEASE_MS_MIN} ms to {LEASE_MS_MAX} ms"
+        )
+    return lease_ms
 
 
 @group.command()
@@ -200,19 +216,20 @@ def show(
 
 def _fields(state: TopicState) -> list[tuple[str, object]]:
     fields: list[tuple[str, object]] = [
-        ("topic", state.topic), ("type", state.type), ("epoch", state.epoch),
+        ("topic", state.topic), ("epoch", state.epoch),
         ("records", state.count), ("size", server.amount(state.bytes)),
         ("first seq", state.earliest_seq), ("head", state.head_seq),
         ("last write", server.when(state.last_write_ts)),
         ("last read", server.when(state.last_read_ts)),
-        ("priority", state.effective_priority),
+        ("effective priority", state.effective_priority),
     ]  # fmt: skip
     if state.queue is not None:
         fields += [
             ("ready", state.queue.ready), ("in flight", state.queue.in_flight),
             ("dead letters", state.queue.dead_lettered),
         ]  # fmt: skip
-    fields += [(name, getattr(state.config, name)) for name in state.config.__struct_fields__]
+    standing = msgspec.structs.asdict(state.config)
+    fields += [(name, value) for name, value in standing.items() if value is not msgspec.UNSET]
     fields += [(f"cursor {one.cursor}", f"{one.seq}, lag {one.lag}") for one in state.cursors]
     return fields
 
@@ -232,11 +249,14 @@ def rm(
     """
     if not server.is_sure(f"Remove {', '.join(topics)} for good?", yes):
         raise typer.Exit(exits.NOT_SO)
+    answers = []
     with server.connected(url, token) as client:
-        answers = [client.delete_topic(topic, if_empty=if_empty) for topic in topics]
+        for topic in topics:
+            answer = client.delete_topic(topic, if_empty=if_empty)
+            # At once: the next one may fail, and this is done.
+            server.tell(f"{topic} {'removed' if answer.deleted else 'was not there'}")
+            answers.append(answer)
     if as_json:
         server.write_json(answers)
-    for answer in answers:
-        server.tell(f"{answer.topic} {'removed' if answer.deleted else 'was not there'}")
     if not all(answer.deleted for answer in answers):
         raise typer.Exit(exits.NOT_SO)

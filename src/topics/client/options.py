@@ -43,6 +43,11 @@ def options_of(
     place = (url or os.environ.get("TOPICS_URL") or URL_DEFAULT).rstrip("/")
     parts = urlsplit(place)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidRequest(f"{place!r} is not the URL of a server, such as {URL_DEFAULT}")
+        raise InvalidRequest(
+            f"{place!r} is not the URL of a server, such as {URL_DEFAULT}", url=place
+        )
     known = os.environ.get("TOPICS_TOKEN", "") if token is None else token
+    if not known.isprintable():
+        # Not shown: it may be a key with the end of its line.
+        raise InvalidRequest("the API key has a line break or another control character in it")
     return Options(place, known, timeout_s=timeout_s, ca_file=ca_file, retries=retries)

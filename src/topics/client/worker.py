@@ -76,6 +76,8 @@ class AsyncWorker:
 
     def __init__(self, client: AsyncClient, handler: Handler, options: WorkerOptions) -> None:
         self.counts = Counts()
+        # By Ctrl-C, not by SIGTERM or `stop`.
+        self.was_interrupted = False
         self._client = client
         self._handler = handler
         self._options = options
@@ -88,13 +90,17 @@ class AsyncWorker:
         """Claims no more; `run` returns when what is running has ended. Call it from the loop."""
         self._stopping.set()
 
+    def _interrupt(self) -> None:
+        self.was_interrupted = True
+        self.stop()
+
     async def run(self) -> Counts:
         """Works until stopped. Raises what no waiting would mend, such as TopicNotFound."""
         if not inspect.iscoroutinefunction(self._handler):
             self._threads = ThreadPoolExecutor(self._options.concurrency, "topics-worker")
         keeper = asyncio.create_task(self._keep())
         try:
-            with _signals(self.stop):
+            with _signals(self.stop, self._interrupt):
                 await self._claim_all()
         finally:
             await self._finish()
@@ -249,6 +255,11 @@ class Worker:
     def counts(self) -> Counts:
         return Counts() if self._worker is None else self._worker.counts
 
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether Ctrl-C ended it, not SIGTERM or `stop`."""
+        return self._worker is not None and self._worker.was_interrupted
+
     def run(self) -> Counts:
         """Works until stopped. Raises what no waiting would mend, such as TopicNotFound."""
         return asyncio.run(self._run())
@@ -280,17 +291,17 @@ async def _first(*tasks: asyncio.Task[object] | asyncio.Task[None]) -> None:
 
 
 @contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def _signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator[None]:
     """SIGTERM and Ctrl-C stop gently, where this thread is the one that hears them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
+    calls = {signal.SIGTERM: stop, signal.SIGINT: interrupt}
+    for number, call in calls.items():
+        loop.add_signal_handler(number, call)
     try:
         yield
     finally:
-        for number in numbers:
+        for number in calls:
             loop.remove_signal_handler(number)
