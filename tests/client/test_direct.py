@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from topics import AsyncClient, Client, RetryPolicy, errors
+from topics.client.incoming import Incoming
 from topics.client.options import options_of
 from topics.client.retries import DEFAULT_RETRIES
 from topics.client.transport import is_plain
@@ -223,6 +224,55 @@ def test_a_task_that_is_cancelled_leaves_no_answer_behind() -> None:
 
     with serving(late, prompt) as url:
         asyncio.run(use(url))
+
+
+def test_a_task_cancelled_as_its_answer_comes_leaves_the_next_call_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection is the next call's by then, which would wait for ever."""
+
+    def prompt(peer: socket.socket) -> None:
+        while peer.recv(65536):
+            peer.sendall(WHOLE)
+
+    async def use(url: str) -> None:
+        tasks: list[asyncio.Task[Any]] = []
+        forget = Incoming.forget
+
+        def answered(incoming: Incoming) -> None:
+            """Between the answer and whoever waits for it: another call, then the cancel."""
+            forget(incoming)
+            if len(tasks) == 1:
+                tasks.append(asyncio.ensure_future(client.health()))
+                asyncio.get_running_loop().call_soon(tasks[0].cancel)
+
+        monkeypatch.setattr(Incoming, "forget", answered)
+        async with AsyncClient(url) as client:
+            await client.health()
+            tasks.append(asyncio.ensure_future(client.health()))
+            with pytest.raises(asyncio.CancelledError):
+                await tasks[0]
+            async with asyncio.timeout(5):
+                assert (await tasks[1]).status == "ok"
+
+    with serving(prompt) as url:
+        asyncio.run(use(url))
+
+
+def test_sending_is_a_part_of_the_time() -> None:
+    """A body that is taken slowly leaves less time for the answer."""
+
+    def slow(peer: socket.socket) -> None:
+        time.sleep(0.7)
+        while peer.recv(1 << 20):
+            pass
+
+    large = [{"data": "x" * 20_000_000}]
+    with serving(slow) as url:
+        began = time.monotonic()
+        with pytest.raises(errors.OutcomeUnknown, match=r"time|long"):
+            blocking(url, lambda client: client.append("t", large), timeout_s=1.0)
+        assert time.monotonic() - began < 1.6
 
 
 def test_what_needs_more_than_a_connection_is_the_librarys(

@@ -30,19 +30,28 @@ class AsyncDirect:
         """Sends once. Raises Unreachable when no answer came."""
         if self._is_closed:
             raise closed()
-        line = self._idle.pop() if self._idle else await self._connect()
+        line = self._idle_line() or await self._connect()
         answered = line.ask(self._place.head(request), request.body)
         timeout_s = self._options.timeout_s + request.wait_s
-        timer = line.loop.call_later(timeout_s, line.fail, "it took too long")
+        timer = line.loop.call_later(timeout_s, line.give_up, answered)
         try:
             return await answered
         except Unreachable as error:
             raise no_answer(self._options, error.message, sent=True) from None
         except asyncio.CancelledError:
-            line.abort()
+            if answered.cancelled():
+                line.abort()
+            # Else it was answered in the same moment, and may be another call's by now.
             raise
         finally:
             timer.cancel()
+
+    def _idle_line(self) -> _Line | None:
+        while self._idle:
+            line = self._idle.pop()
+            if not line.is_ending:
+                return line
+        return None
 
     async def _connect(self) -> _Line:
         place, options = self._place, self._options
@@ -109,6 +118,15 @@ class _Line(asyncio.Protocol):
                 self._transport.write(body)
         return waiting
 
+    @property
+    def is_ending(self) -> bool:
+        return self._transport.is_closing()
+
+    def give_up(self, answered: asyncio.Future[Reply]) -> None:
+        """It took too long, unless it was answered in the same moment."""
+        if not answered.done():
+            self.fail("it took too long")
+
     def fail(self, reason: str) -> None:
         """There will be no answer."""
         waiting, self._waiting = self._waiting, None
@@ -127,6 +145,10 @@ class _Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         incoming = self._incoming
+        if self._waiting is None:
+            # Nobody has asked: it must not be taken for the next answer.
+            self._transport.abort()
+            return
         try:
             incoming.feed(data)
         except Unreachable as error:
@@ -137,12 +159,11 @@ class _Line(asyncio.Protocol):
 
     def _settle(self, reply: Reply) -> None:
         waiting, self._waiting = self._waiting, None
-        if waiting is None or not self._incoming.keeps:
-            # Nobody has asked, or nothing more may be.
-            self._transport.abort()
-        else:
+        if self._incoming.keeps:
             self._incoming.forget()
             self._on_answer(self)
+        else:
+            self._transport.abort()
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)
 

@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from topics.client.incoming import JOINED_BYTES_MAX, Incoming, Place
@@ -70,6 +71,10 @@ class Direct:
                 line = idle.pop()
             except IndexError:
                 return self._connect()
+            if self._closed.is_set():
+                # Taken from under `close`, which ends it no more.
+                self._drop(line)
+                raise closed()
             if line.is_quiet():
                 return line
             # The server has closed it meanwhile.
@@ -100,8 +105,10 @@ class Direct:
             idle, self._idle = self._idle, []
             busy = self._lines.difference(idle)
             self._lines.clear()
-        for line in idle:
-            line.close()
+        # Whoever takes one out of the list owns it: a call may be doing so right now.
+        while idle:
+            with suppress(IndexError):
+                idle.pop().close()
         # Those who wait close their own.
         for line in busy:
             line.end()
@@ -131,6 +138,9 @@ class _Line:
             self._socket.settimeout(timeout_s)
             self._timeout_s = timeout_s
         failed = self._send(head, body)
+        if body is not None and len(body) > JOINED_BYTES_MAX:
+            # Sending it may have taken long, and is a part of the time.
+            self._wait_at_most(deadline_s - time.monotonic())
         incoming, receive = self.incoming, self._socket.recv
         while True:
             try:
@@ -145,11 +155,13 @@ class _Line:
             incoming.feed(data)
             if incoming.reply is not None:
                 return incoming.reply
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError("it took too long")
-            self._socket.settimeout(left_s)
-            self._timeout_s = left_s
+            self._wait_at_most(deadline_s - time.monotonic())
+
+    def _wait_at_most(self, left_s: float) -> None:
+        if left_s <= 0:
+            raise TimeoutError("it took too long")
+        self._socket.settimeout(left_s)
+        self._timeout_s = left_s
 
     def _send(self, head: bytes, body: bytes | None) -> OSError | None:
         """What went wrong: a server that refuses a body may have answered before it was sent."""
