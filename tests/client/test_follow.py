@@ -126,6 +126,49 @@ def test_a_topic_that_was_recreated_is_told_once(client: Client, mode: Mode, url
     assert found[5].reason == "recreated"
 
 
+@both
+def test_interruptions_that_are_far_apart_do_not_add_up(
+    client: Client, mode: Mode, url: str
+) -> None:
+    """Of a topic that nobody writes to, too: patience is for one interruption."""
+    topic = f"idle-{mode}"
+    client.create_topic(topic)
+    patience = RetryPolicy(give_up_after_s=0.5, pause_s_min=0.01, pause_s_max=0.05)
+    with Proxy(int(url.rpartition(":")[2])) as proxy, Client(proxy.url, retries=patience) as far:
+        follower = far.follow(topic, mode=mode)
+        done = threading.Event()
+
+        def interrupt() -> None:
+            for _ in range(3):
+                done.wait(0.4)
+                proxy.cut_all()
+            done.wait(0.4)
+            write(client, topic, 1)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            assert seqs(itertools.islice(follower, 1)) == [1]
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_a_commit_that_failed_is_made_again(client: Client, url: str) -> None:
+    write(client, "uncommitted", 3)
+    impatient = RetryPolicy(give_up_after_s=0.0)
+    with Proxy(int(url.rpartition(":")[2])) as proxy, Client(proxy.url, retries=impatient) as far:
+        follower = far.follow("uncommitted", cursor="late")
+        assert seqs(itertools.islice(follower, 2)) == [1, 2]
+        proxy.fate = lambda: Fate(is_refused=True)
+        proxy.cut_all()
+        with pytest.raises(errors.TopicsError):
+            follower.commit()
+        proxy.fate = Fate
+        follower.commit()
+    assert client.cursor("uncommitted", "late").seq == 2
+
+
 def test_a_deleted_topic_ends_its_part(client: Client) -> None:
     """When none is left, so does the iteration."""
     write(client, "ends-a", 1)

@@ -12,7 +12,7 @@ EVENT_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`id` is the place of a reader behind it, empty where the event has none."""
+    """`id` is the place of a reader after it, empty where the event has none."""
 
     name: str
     data: bytes

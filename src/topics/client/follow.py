@@ -18,7 +18,7 @@ from topics.client.following import LIMIT, Batch, Following, Item
 from topics.client.reader_calls import WatchFrom
 from topics.client.request import Request
 from topics.client.retries import Attempts
-from topics.client.stream_values import Received, StreamEvent, topic_told
+from topics.client.stream_values import CaughtUp, Received, StreamEvent, topic_told
 from topics.client.streaming import StreamRequest, told
 from topics.errors import InvalidRequest, NotFound, TopicsError, Unreachable
 
@@ -67,7 +67,6 @@ class HandedOver:
 
     def __init__(self) -> None:
         self.places: dict[str, tuple[int, str]] = {}
-
         self._committed: dict[str, tuple[int, str]] = {}
 
     def over(self, batch: Batch) -> Iterator[Item]:
@@ -80,20 +79,22 @@ class HandedOver:
         places[topic] = (batch.seq_after, epoch)
         yield batch.items[-1]
 
-    def commits(self, cursor: str | None) -> list[Request[Any]]:
-        """The calls that store what is new. Raises InvalidRequest without a cursor's name."""
+    def commits(self, cursor: str | None) -> Iterator[Request[Any]]:
+        """The calls that store what is new; each counts as done when the next one is asked for.
+
+        Raises InvalidRequest without a cursor's name.
+        """
         if cursor is None:
             raise InvalidRequest("this follow has no cursor: name one with cursor=")
-        new = {name: at for name, at in self.places.items() if self._committed.get(name) != at}
-        self._committed |= new
-        return [
-            reader_calls.set_cursor(name, cursor, seq, epoch=epoch)
-            for name, (seq, epoch) in new.items()
-        ]
+        for name, at in list(self.places.items()):
+            if self._committed.get(name) != at:
+                seq, epoch = at
+                yield reader_calls.set_cursor(name, cursor, seq, epoch=epoch)
+                self._committed[name] = at
 
 
 class AsyncFollower:
-    """Iterate it. `commit` stores the cursor behind the last item that the iteration gave."""
+    """Iterate it. `commit` stores the cursor after the last item that the iteration gave."""
 
     def __init__(self, client: AsyncClient, wanted: Wanted) -> None:
         wanted.check()
@@ -102,6 +103,8 @@ class AsyncFollower:
         self._handed = HandedOver()
         self._held_back = 0
         self._is_polling = wanted.mode == "poll"
+        # Whether the server has said since the last interruption how far there is anything.
+        self._has_heard = False
         # Less at a time where connections break before anything whole has come through.
         self._limit = LIMIT
 
@@ -120,20 +123,24 @@ class AsyncFollower:
         """What comes, as it comes: runs of records of a topic, and gaps. Nothing of it is noted."""
         following = Following(await self._places())
         attempts: Attempts | None = None
-        is_first = True
+        is_first, has_failed = True, False
         while following.places:
             way = self._polled if self._is_polling else self._streamed
             try:
                 async with aclosing(way(following, is_first)) as batches:
                     async for batch in batches:
-                        attempts, is_first = None, False
+                        self._has_heard, has_failed = True, False
                         self._limit = min(self._limit * 2, LIMIT)
                         yield batch
             except TopicsError as error:
+                if self._has_heard:
+                    # Another interruption than the one before, however little came between them.
+                    attempts, is_first, self._has_heard = None, False, False
                 if is_first and isinstance(error, NotFound):
                     raise
-                if attempts is not None:
+                if has_failed:
                     self._limit = max(self._limit // 4, 1)
+                has_failed = True
                 attempts = attempts or Attempts(_FOLLOW, self._client.options.retries)
                 await asyncio.sleep(attempts.pause_s_after(error))
 
@@ -178,6 +185,7 @@ class AsyncFollower:
             async with aclosing(told(self._client, wanted)) as events:
                 async for event in events:
                     self._held_back = 0
+                    self._has_heard = self._has_heard or isinstance(event, CaughtUp)
                     batch = following.take(event)
                     if batch is not None:
                         yield batch
@@ -204,6 +212,7 @@ class AsyncFollower:
                         raise
                     del following.places[name]
                     continue
+                self._has_heard = True
                 for batch in following.take_page(page):
                     yield batch
 

@@ -16,7 +16,7 @@ __all__ = ["Follower", "Wanted"]
 
 
 class Follower:
-    """Iterate it once. `commit` stores the cursor behind the last item that the iteration gave."""
+    """Iterate it once. `commit` stores the cursor after the last item that the iteration gave."""
 
     def __init__(self, client: Client, wanted: Wanted) -> None:
         wanted.check()
