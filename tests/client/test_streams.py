@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +18,15 @@ from tests.support.proxy import Proxy
 from tests.support.servers import Inside, inside
 from topics import AsyncClient, Client, errors
 from topics.client.reader_calls import WatchFrom
-from topics.client.stream_values import CaughtUp, Lost, Records, StreamEvent, TopicEnded
+from topics.client.stream_values import (
+    CaughtUp,
+    Lost,
+    Paced,
+    Records,
+    StreamEvent,
+    TopicEnded,
+)
+from topics.client.sync_socket import Socket
 
 SURROGATE = msgspec.Raw(b'"\\ud800"')
 
@@ -237,27 +246,43 @@ def test_answers_come_through_events_that_nobody_takes(client: Client) -> None:
                 break
 
 
-def test_a_socket_that_breaks_leaves_a_publish_unknown() -> None:
-    """Nobody knows whether it was done; whoever iterates is told that the socket broke."""
-
-    def take_and_leave(peer: ServerConnection) -> None:
-        peer.recv()
-
-    with serve(take_and_leave, "127.0.0.1", 0) as silent:
-        thread = threading.Thread(target=silent.serve_forever)
+@contextmanager
+def answered_by(handler: Callable[[ServerConnection], object]) -> Iterator[str]:
+    """A server of WebSockets that is none of ours."""
+    with serve(handler, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            place = f"http://127.0.0.1:{silent.socket.getsockname()[1]}"
-            with Client(place).socket() as socket:
-                with pytest.raises(errors.OutcomeUnknown):
-                    socket.publish("t", [{"data": 1}])
-                for use in (socket.ping, lambda: next(socket)):
-                    with pytest.raises(errors.Unreachable, match="broke"):
-                        use()
-            socket.close()
+            yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
         finally:
-            silent.shutdown()
+            server.shutdown()
             thread.join()
+
+
+def test_a_socket_that_breaks_leaves_a_publish_unknown() -> None:
+    """Nobody knows whether it was done; whoever iterates is told that the socket broke."""
+    with answered_by(lambda peer: peer.recv()) as place:
+        with Client(place).socket() as socket:
+            with pytest.raises(errors.OutcomeUnknown):
+                socket.publish("t", [{"data": 1}])
+            for use in (socket.ping, lambda: next(socket)):
+                with pytest.raises(errors.Unreachable, match="broke"):
+                    use()
+        socket.close()
+
+
+def test_trouble_of_a_socket_is_told_if_it_passes_and_raised_if_not() -> None:
+    def trouble(peer: ServerConnection) -> None:
+        for code in ("store_unreachable", "corrupt_data"):
+            peer.send(f'{{"op":"error","code":"{code}","message":"no","topic":"t"}}')
+        peer.recv()
+
+    with answered_by(trouble) as place, Client(place).socket() as socket:
+        passing = next(socket)
+        assert isinstance(passing, Paced)
+        assert (passing.code, passing.topics) == (503, ["t"])
+        with pytest.raises(errors.CorruptData):
+            next(socket)
 
 
 def test_a_server_that_goes_away_says_so(tmp_path: Path) -> None:
@@ -281,6 +306,57 @@ def test_a_socket_that_is_refused_says_why(tmp_path: Path) -> None:
             socket.publish("t", [{"data": 1}])
     with pytest.raises(errors.Unreachable), Client(_url(served)).socket():
         pass
+
+
+def test_a_stream_that_is_closed_before_it_began_ends(client: Client) -> None:
+    """There is no connection yet that could be ended."""
+    client.create_topic("closed-early", type="queue")
+    jobs = client.work("closed-early", "nobody")
+    jobs.close()
+    assert list(jobs) == []
+
+
+def test_a_socket_that_is_not_open_says_so(client: Client, url: str) -> None:
+    """Before, and after; nobody waits for what can not come."""
+    socket = client.socket()
+    socket.close()
+    with pytest.raises(errors.Unreachable):
+        socket.ping()
+    with client.socket() as socket:
+        socket.ping()
+    socket.close()
+    with pytest.raises(errors.Unreachable, match="closed"):
+        next(socket)
+
+    async def use() -> None:
+        async with AsyncClient(url) as later:
+            unopened = later.socket()
+            with pytest.raises(errors.Unreachable, match="not open"):
+                await unopened.ping()
+            await unopened.close()
+
+    asyncio.run(use())
+
+
+def test_threads_that_share_a_socket_all_hear_of_its_end(client: Client) -> None:
+    """Also those that ask in the very moment in which it ends."""
+    for _ in range(20):
+        with client.socket() as socket:
+            barrier = threading.Barrier(4)
+
+            def ask(socket: Socket = socket, barrier: threading.Barrier = barrier) -> None:
+                barrier.wait()
+                with suppress(errors.TopicsError):
+                    while True:
+                        socket.ping()
+
+            threads = [threading.Thread(target=ask, daemon=True) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            barrier.wait()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
 
 
 def test_asyncio_has_the_same_socket(client: Client, url: str) -> None:

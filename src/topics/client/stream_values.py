@@ -13,7 +13,7 @@ from topics.client.values import Job
 from topics.errors import CorruptData, TopicsError, Unreachable
 from topics.types import Record
 
-# Codes of `error` events that leave the stream open.
+# Statuses of troubles that leave the stream open.
 ADVISORY_CODES = frozenset({429, 503})
 
 
@@ -42,7 +42,7 @@ class Records(Told, frozen=True, kw_only=True):
 
 
 class Lost(Told, frozen=True, kw_only=True):
-    """Seqs that were lost in front of the reader, both ends included; it goes on behind them."""
+    """Seqs that were lost in front of the reader, both ends included; it goes on after them."""
 
     reason: str
     gap_from: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from topics.client import socket_commands
@@ -13,6 +14,7 @@ from topics.client.options import Options
 from topics.client.socket_commands import Command
 from topics.client.stream_values import StreamEvent
 from topics.client.web_socket import AsyncSocket, closed_socket
+from topics.errors import Unreachable
 
 T = TypeVar("T")
 
@@ -27,8 +29,10 @@ class Socket:
 
     def __init__(self, options: Options) -> None:
         self._socket = AsyncSocket(options)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="topics-socket", daemon=True)
+        # None before `open` and after `close`; the lock keeps calls from a loop that is ending.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread
 
     subscribe = commanding(socket_commands.subscribe)
     unsubscribe = commanding(socket_commands.unsubscribe)
@@ -37,6 +41,10 @@ class Socket:
 
     def open(self) -> None:
         """Connects. Raises Unreachable, or what the server refuses with."""
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=_run, args=(loop,), name="topics-socket", daemon=True
+        )
         self._thread.start()
         try:
             self._in_thread(self._socket.open())
@@ -56,9 +64,10 @@ class Socket:
 
     def close(self) -> None:
         """Ends the connection; whoever waits for it is told Unreachable."""
-        if not self._loop.is_closed():
+        # It may be closed already, by another thread or because it was never open.
+        with suppress(Unreachable):
             self._in_thread(self._socket.close())
-            self._stop()
+        self._stop()
 
     def __enter__(self) -> Self:
         self.open()
@@ -68,20 +77,33 @@ class Socket:
         self.close()
 
     def _in_thread(self, wanted: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            wanted.close()
-            raise closed_socket()
-        waiting = asyncio.run_coroutine_threadsafe(wanted, self._loop)
+        with self._lock:
+            if self._loop is None:
+                wanted.close()
+                raise closed_socket()
+            waiting = asyncio.run_coroutine_threadsafe(wanted, self._loop)
         try:
             return waiting.result()
         except BaseException:
             waiting.cancel()
             raise
 
-    def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
-
     def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            asyncio.run_coroutine_threadsafe(_end(loop), loop)
+            self._thread.join()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+async def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Ends a loop when whoever came before has been told."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*others, return_exceptions=True)
+    # In the next turn: those that are through are told in it.
+    loop.call_soon(loop.stop)

@@ -81,6 +81,9 @@ class Stream(Generic[T]):
 
     async def _fetch(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        if self._is_closed.is_set():
+            # Before there was a task to cancel.
+            return
         async with AsyncClient.of(self._options) as client, aclosing(self._items(client)) as items:
             async for item in items:
                 if not self._put([item]):

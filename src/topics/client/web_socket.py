@@ -28,7 +28,7 @@ from topics.client.methods import commanding_later, readable
 from topics.client.options import Options
 from topics.client.request import Reply, body, error_named, error_of
 from topics.client.socket_commands import Command
-from topics.client.stream_values import Paced, StreamEvent, topic_told
+from topics.client.stream_values import ADVISORY_CODES, Paced, StreamEvent, topic_told
 from topics.errors import InvalidRequest, OutcomeUnknown, Refused, TopicsError, Unreachable
 
 T = TypeVar("T")
@@ -67,15 +67,15 @@ class AsyncSocket:
             raise InvalidRequest("a log in this process has no WebSocket: use append and follow")
         self._options = options
         self._connection: ClientConnection
-        self._reading: asyncio.Task[None]
+        self._reading: asyncio.Task[None] | None = None
         self._numbers = count(1)
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._waiting: deque[StreamEvent] = deque()
         # Set when there may be something to take, and when there may be room.
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
-        # Why nothing comes any more.
-        self._ended: TopicsError | None = None
+        # Why nothing comes: not yet, or no more.
+        self._ended: TopicsError | None = Unreachable("this socket is not open", sent=False)
 
     subscribe = commanding_later(socket_commands.subscribe)
     unsubscribe = commanding_later(socket_commands.unsubscribe)
@@ -101,6 +101,7 @@ class AsyncSocket:
                 f"no WebSocket to {options.url}: {str(error) or 'no answer in time'}",
                 url=options.url, sent=False,
             ) from None  # fmt: skip
+        self._ended = None
         self._reading = asyncio.create_task(self._read())
 
     async def command(self, wanted: Command[T]) -> T:
@@ -112,8 +113,8 @@ class AsyncSocket:
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         self._taken.set()
         try:
-            await self._connection.send(text, text=True)
             async with asyncio.timeout(self._options.timeout_s):
+                await self._connection.send(text, text=True)
                 return wanted.read(await answer)
         except (ConnectionClosed, TimeoutError, Unreachable) as error:
             lost = error if isinstance(error, Unreachable) else self._lost(error)
@@ -139,10 +140,11 @@ class AsyncSocket:
 
     async def close(self) -> None:
         """Ends the connection; whoever waits for it is told Unreachable."""
-        self._end(closed_socket())
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
-        await self._connection.close()
+        if self._reading is not None:
+            self._end(closed_socket())
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            await self._connection.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -217,7 +219,7 @@ def _paced(head: _Head) -> Paced:
     """Trouble that passes. Raises what does not."""
     error = _refusal(head)
     topics = head.detail.get("topics") or ([head.topic] if head.topic else [])
-    if not topics:
+    if not topics or error.status not in ADVISORY_CODES:
         raise error
     after_ms = head.detail.get("retry_after_ms", 0)
     return Paced(code=error.status, message=head.message, topics=topics, retry_after_ms=after_ms)
