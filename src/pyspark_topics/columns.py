@@ -176,7 +176,11 @@ def _string(value: str) -> str:
 
 
 def _json(value: Any) -> str:
-    found = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        found = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        # JSON has no word for what is beyond the largest double.
+        raise Unfit(": has a number that is too large for a double") from None
     try:
         return _string(found)
     except Unfit:

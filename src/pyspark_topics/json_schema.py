@@ -80,8 +80,8 @@ class Compiler:
         return checks[0] if len(checks) == 1 else _all(checks)
 
     def referred(self, reference: Any, at: str) -> Check:
+        found = resolved(self._root, reference, at)
         if reference not in self._referred:
-            found = resolved(self._root, reference, at)
             made = self._referred[reference] = []
             made.append(self.check(found, reference))
         made = self._referred[reference]

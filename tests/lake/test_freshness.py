@@ -35,6 +35,19 @@ def test_it_says_the_worst_age_and_the_cost_of_one_more() -> None:
     )
 
 
+def test_a_change_that_came_to_no_row_makes_later_ones_no_older() -> None:
+    clock, said = Clock(), list[str]()
+    freshness = Freshness(4, 0.5, said.append, clock)
+    freshness.seen("t")
+    freshness.unchanged("t")
+    clock.now_s += 1000
+    freshness.seen("t")
+    clock.now_s += 1
+    freshness.committed("t", 1.0)
+    freshness.tell()
+    assert "after at most 1.5 s" in said[0]
+
+
 def test_it_is_silent_about_nothing_and_said_again_each_minute() -> None:
     clock, said = Clock(), list[str]()
     freshness = Freshness(4, 0.5, said.append, clock)

@@ -173,6 +173,14 @@ def test_what_is_refused_has_a_reason_and_no_column(data: Any, reason: str) -> N
     assert bad == dict.fromkeys(good) | {"_rejected": reason}
 
 
+def test_a_column_of_json_holds_json_only() -> None:
+    """A number beyond all doubles has no spelling that a reader of the column would take."""
+    text = '{"amount": 1, "any": [1e400]}'
+    assert Shape(json.dumps(ORDER)).judge().judged(text) == (
+        {}, "any: has a number that is too large for a double"
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
@@ -182,6 +190,7 @@ def test_what_is_refused_has_a_reason_and_no_column(data: Any, reason: str) -> N
         ({"unevaluatedProperties": False}, "#: unevaluatedProperties is not done here"),
         ({"$ref": "other.json"}, "#: $ref to another document"),
         ({"$ref": "#/$defs/x"}, "#: $ref #/$defs/x names nothing"),
+        ({"$ref": {}}, "#: $ref to another document"),
         ({"properties": {"a": {"pattern": "("}}}, "#/properties/a/pattern: the pattern can not"),
         ({"items": [{}]}, "#/items: a list of schemas is called prefixItems"),
         ({"properties": {"a-b": {}, "A_b": {}}}, "#/properties/A_b: there is another column A_b"),

@@ -48,6 +48,10 @@ class Freshness:
             if self._due_s is None:
                 self._due_s = now_s + self._after_s
 
+    def unchanged(self, topic: str) -> None:
+        """It has come to nothing that a table has a row of."""
+        self._seen_s.pop(topic, None)
+
     def tell_if_due(self) -> None:
         if self._due_s is not None and self._clock() >= self._due_s:
             self.tell()

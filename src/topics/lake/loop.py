@@ -175,6 +175,8 @@ class SyncLoop:
         self._drain(found)
         if self._rows_of(found.topic) > rows:
             self._freshness.committed(found.topic, time.monotonic() - begun_s)
+        else:
+            self._freshness.unchanged(found.topic)
 
     def _rows_of(self, topic: str) -> int:
         found: int = self.results.get(topic, NOTHING)["rows"]
