@@ -10,12 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from topics.cli import exits, server
+from topics.cli.lake import DEFAULT_LAKE
 from topics.client.client import Client
 from topics.client.values import Match
 from topics.engine.offline.traces import Traces
 from topics.errors import NotFound, TopicNotFound, Unreachable
-
-DEFAULT_LAKE = "./topics-lake"
 
 
 def register(app: typer.Typer) -> None:

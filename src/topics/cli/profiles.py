@@ -3,8 +3,7 @@
     --url, --token  >  --profile  >  TOPICS_URL, TOPICS_TOKEN  >  TOPICS_PROFILE, or `default`
 
 A profile is a table `[profiles.NAME]` of `~/.config/topics/config.toml`, which may be the file of a
-server too. Its key is for its server
-only: it is never sent to a URL that came from elsewhere.
+server too. Its key is for its server only: it is never sent to a URL that came from elsewhere.
 """
 
 from __future__ import annotations

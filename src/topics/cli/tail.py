@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -146,8 +145,3 @@ def show(topic: str, item: Record | Gap, *, as_json: bool, is_one: bool) -> None
     )  # fmt: skip
     data = shown(bytes(item.data).decode("utf-8", "replace"))
     server.write_line(f"{name}{item.seq} {server.when(item.ts)}{more} {data}")
-
-
-def print_items(topic: str, items: Iterable[Record | Gap]) -> None:
-    for item in items:
-        show(topic, item, as_json=False, is_one=True)

@@ -37,7 +37,6 @@ class RetryPolicy:
 
 
 DEFAULT_RETRIES = RetryPolicy()
-NO_RETRIES = RetryPolicy(give_up_after_s=0.0)
 
 
 class Attempts:

@@ -34,7 +34,6 @@ from topics.errors import NotFound, Unreachable
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-DEFAULT_ROOT = "./topics-lake"
 _TABLES, _LATEST, _LETTERS, _ACCOUNTS, _SCHEMAS = (
     "topics", "latest", "_dlq", "_accounts", "_schemas"
 )  # fmt: skip

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from topics.clock import Clock
 from topics.errors import Poisoned, TopicsError
 from topics.server.api.auth import REMOVED, Key, Keys
 from topics.server.api.call import Call
@@ -35,9 +34,9 @@ UNBOUNDED = REMOVED // 2
 class App:
     """Finds the route of a request, admits it, and lets its handler answer."""
 
-    def __init__(self, config: Config, *, clock: Clock | None = None) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self.services = Services(config, clock=clock)
+        self.services = Services(config)
         self.desks = Desks(self.services)
         self._keys = config.keys
         self._inflight_max = config.options.max_inflight_per_key or UNBOUNDED

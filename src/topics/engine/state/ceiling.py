@@ -11,6 +11,8 @@ BUSY_S = 1.0
 
 
 class Ceiling:
+    """Where it is, where it is going, and when the next one is due."""
+
     __slots__ = (
         "_allowance",
         "_asked_s",

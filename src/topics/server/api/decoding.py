@@ -98,8 +98,8 @@ class Query:
             self._values.setdefault(name, value)
             self._repeated.setdefault(name, []).append(value)
 
-    def text(self, name: str, default: str = "") -> str:
-        return self._values.get(name, default)
+    def text(self, name: str) -> str:
+        return self._values.get(name, "")
 
     def texts(self, name: str) -> list[str]:
         """Every value of a parameter that may be repeated."""

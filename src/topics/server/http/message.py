@@ -18,7 +18,6 @@ from topics.types import Payload
 
 LOG = logging.getLogger("topics.server")
 JSON = "application/json"
-TEXT_PLAIN = "text/plain; charset=utf-8"
 # Below this, one copy is cheaper than a second buffer to write.
 COPY_BYTES_MAX = 32 * 1024
 

@@ -15,7 +15,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
-from topics.clock import Clock, SystemClock
+from topics.clock import SystemClock
 from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
 from topics.engine.serving import LogTimes
@@ -52,10 +52,10 @@ Steps = Generator[None, None, T]
 class Services:
     """Serves a directory to routes. `start` begins recovery; `drain` and `close` end in order."""
 
-    def __init__(self, config: Config, *, clock: Clock | None = None) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
         self.settings = config.settings
-        self.clock = clock or SystemClock()
+        self.clock = SystemClock()
         self.loop = asyncio.get_running_loop()
         self.driver = Driver(self.loop)
         self.waiters = Waiters()
