@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
+
+
+def iso_time(ts_ms: int) -> str:
+    """A time in UTC as people write it: 2026-11-16T15:04:05.000Z."""
+    try:
+        moment = datetime.fromtimestamp(ts_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{ts_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Clock(Protocol):

@@ -159,6 +159,20 @@ def test_show_leaves_out_what_a_topic_does_not_have(topics: Topics, client: Clie
     assert "history                3" in topics("topic", "show", "kv:kept").stdout
 
 
+def test_a_place_for_backups_is_asked_for_and_not_made_up(topics: Topics, tmp_path: Path) -> None:
+    """`ls` alone is no place; one that can not be read is exit 3, also in a bucket."""
+    for verb in ("ls", "verify"):
+        assert f"{verb} needs DEST" in topics("backup", verb, code=exits.USAGE).stderr
+        topics("backup", verb, str(tmp_path / "none"), code=exits.UNREACHABLE)
+    topics.environment |= {
+        "AWS_ENDPOINT_URL": AWAY, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s",
+    }  # fmt: skip
+    told = topics("backup", "ls", "s3://nobody/here", code=exits.UNREACHABLE).stderr
+    assert told.startswith("topics: s3://nobody/here can not be read: ")
+    assert topics.json("backup", "ls", str(tmp_path)) == []
+
+
 def test_a_topic_made_anew_is_not_called_lost(topics: Topics, client: Client) -> None:
     client.append("again", [{"data": 1}])
     shown = topics("diff", "again", "--from", "9").stdout.splitlines()

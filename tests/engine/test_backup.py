@@ -32,7 +32,7 @@ class Vault:
 
     @property
     def manifests(self) -> list[Manifest]:
-        return backups.manifests(self.store)
+        return list(backups.manifests(self.store))
 
     def back_up(self) -> Manifest:
         self.world.clock.advance(1)

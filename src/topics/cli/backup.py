@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
@@ -46,15 +48,17 @@ def backup(
     The running server copies beside its work what DEST does not have yet, under a key with the
     scope admin; a directory is one of the server. Where none runs, the directory that it would
     serve (TOPICS_DATA_DIR) is opened and backed up. `ls` lists the backups in DEST, `verify` reads
-    every byte of them: exit 1 with what is wrong.
+    every byte of them: exit 1 with what is wrong, 3 where DEST can not be read.
 
     Example: topics backup s3://backups/orders
     """
     verb, dest = _asked(words)
-    if verb == "ls":
-        _list(store_at(dest), as_json=as_json)
-    elif verb == "verify":
-        _verify(store_at(dest), dest, as_json=as_json)
+    if verb:
+        with reading(dest) as store:
+            if verb == "ls":
+                _list(store, as_json=as_json)
+            else:
+                _verify(store, dest, as_json=as_json)
     else:
         dest = dest if SCHEME.match(dest) else os.path.abspath(dest)
         done = _offline(dest, data_dir, cold_dir) if data_dir else None
@@ -64,6 +68,8 @@ def backup(
 
 
 def _asked(words: list[str]) -> tuple[str, str]:
+    if len(words) == 1 and words[0] in ("ls", "verify"):
+        raise typer.BadParameter(f"{words[0]} needs DEST; ./{words[0]} is a directory of that name")
     if len(words) == 1:
         return "", words[0]
     if len(words) == 2 and words[0] in ("ls", "verify"):
@@ -81,11 +87,28 @@ def store_at(dest: str) -> Store:
         raise Unreachable(error.message) from None
 
 
+@contextmanager
+def reading(dest: str) -> Iterator[Store]:
+    """A place with backups; exit code 3 where it can not be read, as where it is not there."""
+    try:
+        yield store_at(dest)
+    except OSError as error:
+        raise Unreachable(f"{dest} can not be read: {error.strerror or error}") from None
+
+
 def _list(store: Store, *, as_json: bool) -> None:
-    found = backups.listed(store)
+    found, report = backups.listed(store)
     if as_json:
         server.write_json(found)
-        return
+    else:
+        _print_list(found)
+    for problem in report.problems:
+        server.tell(shown(f"problem {problem['detail']}"))
+    if report.problems:
+        raise typer.Exit(exits.NOT_SO)
+
+
+def _print_list(found: list[backups.BackupLine]) -> None:
     headings = ("BACKUP", "FROM", "TO", "TOPICS", "BYTES", "NEW")
     server.print_table(headings, [
         (
@@ -104,9 +127,10 @@ def _verify(store: Store, dest: str, *, as_json: bool) -> None:
     else:
         for problem in found.problems:
             server.write_line(shown(f"problem {problem['path']}: {problem['detail']}"))
-        verdict = "ok" if found.ok else f"{len(found.problems)} problems"
+        verdict = "ok" if found.ok else server.counted(len(found.problems), "problem")
         server.write_line(shown(
-            f"{dest}: {verdict}: {found.backups} backups, {found.objects} objects, "
+            f"{dest}: {verdict}: {server.counted(found.backups, 'backup')}, "
+            f"{server.counted(found.objects, 'object')}, "
             f"{server.amount(found.bytes)}"
         ))  # fmt: skip
     if not found.ok:
@@ -152,7 +176,7 @@ def _told(done: BackupState, *, as_json: bool) -> None:
         raise StorageError(f"the backup failed and is not there: {done.error}")
     if not as_json:
         server.write_line(
-            f"{done.id}: {done.topics} topics, {server.amount(done.bytes)}, of which "
-            f"{server.amount(done.bytes_copied)} are new; from {server.when(done.from_ts)} to "
-            f"{server.when(done.to_ts)}"
+            f"{done.id}: {server.counted(done.topics or 0, 'topic')}, "
+            f"{server.amount(done.bytes)}, of which {server.amount(done.bytes_copied)} new; "
+            f"from {server.when(done.from_ts)} to {server.when(done.to_ts)}"
         )

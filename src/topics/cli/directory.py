@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 from topics import settings
-from topics.engine.offline.findings import Report
+from topics.engine.offline.findings import Report, in_words
 from topics.errors import DirectoryLocked, FormatMismatch, StorageError, Unreachable
 from topics.settings import Settings
 from topics.storage.datadir import DataDir
@@ -139,8 +139,7 @@ def print_findings(found: Report) -> None:
         ("yellow", "warning", found.warnings),
     ):
         for item in items[:PROBLEMS_SHOWN_MAX]:
-            where = f"topic {item['topic']}" if "topic" in item else item["path"]
-            words = escape(shown(f"{where}: {item['problem']}: {item['detail']}"))
+            words = escape(shown(in_words(item)))
             console.print(f"[{style}]{word}[/] {words}")
         if len(items) > PROBLEMS_SHOWN_MAX:
             console.print(f"… and {len(items) - PROBLEMS_SHOWN_MAX} more; see --json")

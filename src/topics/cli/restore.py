@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from topics.cli import directory, server
-from topics.cli.backup import store_at
+from topics.cli.backup import reading
 from topics.engine.offline import backups
 from topics.engine.offline.restore import restore as build
 from topics.storage.fs import OsFs, shown
@@ -57,8 +57,8 @@ def restore(
     if keep_epochs and (at is not None or topic is not None):
         raise typer.BadParameter("--keep-epochs is for the end of a backup: heads moved back else")
     at_ms = None if at is None else moment_ms(at)
-    store = store_at(dest)
-    manifest, moment = backups.choose(store, backup, at_ms=at_ms, topic=topic, seq=seq)
+    with reading(dest) as store:
+        manifest, moment = backups.choose(store, backup, at_ms=at_ms, topic=topic, seq=seq)
     with directory.progress_bar("restoring") as progress:
         done = build(
             OsFs(), store, to, manifest, moment=moment, keep_epochs=keep_epochs, progress=progress
@@ -66,11 +66,12 @@ def restore(
     if as_json:
         server.write_json(done)
         return
-    when = "its end" if done.at_ms is None else server.when(done.at_ms)
+    when = "the end" if done.at_ms is None else server.when(done.at_ms)
     server.write_line(
-        f"{shown(to)}: {done.topics} topics as of {when} of backup {done.backup}; checked. "
-        f"{done.deleted_later} records and {done.topics_dropped_later} topics that were deleted "
-        f"later stay so; {done.epochs_renewed} topics have a new epoch"
+        f"{shown(to)}: {server.counted(done.topics, 'topic')} as of {when} of backup "
+        f"{done.backup}; checked. {server.counted(done.deleted_later, 'record')} and "
+        f"{server.counted(done.topics_dropped_later, 'topic')} that were deleted later stay so; "
+        f"{server.counted(done.epochs_renewed, 'topic')} with a new epoch"
     )
 
 

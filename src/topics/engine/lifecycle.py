@@ -12,7 +12,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
-from topics.clock import Clock, SystemClock
+from topics.clock import Clock, SystemClock, iso_time
 from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import T, Ticket
 from topics.engine.ops.ceilings import close as close_ceiling
@@ -106,7 +106,7 @@ class Lifecycle:
         try:
             make_directory(fs, path)
             data.check_ours()
-            lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {clock.wall_ms()} ms")
+            lock = fs.lock(join(path, "LOCK"), f"{owner_name()}, since {iso_time(clock.wall_ms())}")
             # The directory is ours: a server may listen now.
             yield 0.0
             data.prepare()

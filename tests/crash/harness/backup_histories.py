@@ -95,7 +95,7 @@ def live_through(seed: int, steps: int) -> tuple[History, list[Manifest]]:
         run.engine.backup(DEST)
         history.remember()
     history.go_on(draw, draw.randrange(steps))
-    return history, backups.manifests(history.store)
+    return history, list(backups.manifests(history.store))
 
 
 def compare(engine: Engine, then: Model, end: Model, epochs: set[int]) -> None:

@@ -71,7 +71,7 @@ def crash_backups(plans: list[CrashPlan]) -> int:
     seen = sweep(world.disk, plans, look)
     world.engine.backup(DEST)
     world.disk.on_mutation = None
-    assert len(backups.manifests(DirectoryStore(world.disk, DEST))) == 2
+    assert len(list(backups.manifests(DirectoryStore(world.disk, DEST)))) == 2
     return seen[0]
 
 

@@ -11,6 +11,12 @@ import msgspec
 Progress = Callable[[int, int], None]
 
 
+def in_words(item: dict[str, Any]) -> str:
+    """A problem or a warning, for people."""
+    where = f"topic {item['topic']}" if "topic" in item else item["path"]
+    return f"{where}: {item['problem']}: {item['detail']}"
+
+
 class Checked(msgspec.Struct):
     """How much was looked at."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from topics.clock import Clock, SystemClock
+from topics.clock import Clock, SystemClock, iso_time
 from topics.engine.commit.core import Core
 from topics.engine.engine import Engine
 from topics.engine.offline.check import check
@@ -85,7 +85,7 @@ def repair(
     clock = clock or SystemClock()
     root = fs.resolve(root)
     settings = msgspec.structs.replace(settings or Settings(), threads=False)
-    owner = f"topics repair, {owner_name()}, since {clock.wall_ms()} ms"
+    owner = f"topics repair, {owner_name()}, since {iso_time(clock.wall_ms())}"
     lock = fs.lock(join(root, "LOCK"), owner) if accept_loss else None
     try:
         before = check(fs, root, store=store, clock=clock, progress=progress)

@@ -26,7 +26,7 @@ from topics.engine.commit.core import Core
 from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
 from topics.engine.offline.check import check
-from topics.engine.offline.findings import Progress
+from topics.engine.offline.findings import Progress, in_words
 from topics.engine.offline.layout import Layout
 from topics.engine.offline.moments import Later, Moment
 from topics.engine.ops import deleting
@@ -101,7 +101,8 @@ def restore(
     problems = check(fs, building, clock=clock).problems
     if problems:
         raise CorruptData(
-            f"{building} was restored and is not sound: {problems[0]}; {target} was not made",
+            f"{building} was restored and is not sound: {in_words(problems[0])}; {target} was "
+            "not made",
             problems=len(problems),
         )
     fs.rename(building, target)
