@@ -287,6 +287,6 @@ def test_what_needs_more_than_a_connection_is_the_librarys(
     assert plain("http://[::1]:4000")
     assert not plain("https://host")
     assert not plain("http://me:secret@host")
-    assert not plain("http://host", "two\nlines")
+    assert not plain("http://host", "schlüssel")
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
     assert not plain("http://host")

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias, cast
 
 from topics.client.direct import IDLE_MAX
-from topics.client.incoming import JOINED_BYTES_MAX, Incoming, Place
+from topics.client.incoming import Incoming, Place
 from topics.client.options import Options
 from topics.client.request import Reply, Request
 from topics.client.transport import AsyncTransport, closed, no_answer
@@ -31,7 +31,7 @@ class AsyncDirect:
         if self._is_closed:
             raise closed()
         line = self._idle_line() or await self._connect()
-        answered = line.ask(self._place.head(request), request.body)
+        answered = line.ask(self._place.pieces(request))
         timeout_s = self._options.timeout_s + request.wait_s
         timer = line.loop.call_later(timeout_s, line.give_up, answered)
         try:
@@ -108,14 +108,10 @@ class _Line(asyncio.Protocol):
         self._on_end = ended
         self._on_answer = answered
 
-    def ask(self, head: bytes, body: bytes | None) -> asyncio.Future[Reply]:
+    def ask(self, pieces: tuple[bytes, ...]) -> asyncio.Future[Reply]:
         waiting = self._waiting = self.loop.create_future()
-        if body is not None and len(body) <= JOINED_BYTES_MAX:
-            self._transport.write(head + body)
-        else:
-            self._transport.write(head)
-            if body is not None:
-                self._transport.write(body)
+        for piece in pieces:
+            self._transport.write(piece)
         return waiting
 
     @property

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from topics.client.incoming import JOINED_BYTES_MAX, Incoming, Place
+from topics.client.incoming import Incoming, Place
 from topics.client.options import Options
 from topics.client.request import Reply, Request
 from topics.client.transport import closed, no_answer
@@ -44,7 +44,7 @@ class Direct:
         line = self._line()
         try:
             reply = line.exchange(
-                self._place.head(request), request.body, self._options.timeout_s + request.wait_s
+                self._place.pieces(request), self._options.timeout_s + request.wait_s
             )
         except OSError as error:
             self._drop(line)
@@ -131,14 +131,14 @@ class _Line:
         """Whether nothing has come since the last answer, its end included."""
         return not self._poll.poll(0)
 
-    def exchange(self, head: bytes, body: bytes | None, timeout_s: float) -> Reply:
+    def exchange(self, pieces: tuple[bytes, ...], timeout_s: float) -> Reply:
         """Raises OSError, or Unreachable for what is no answer."""
         deadline_s = time.monotonic() + timeout_s
         if timeout_s != self._timeout_s:
             self._socket.settimeout(timeout_s)
             self._timeout_s = timeout_s
-        failed = self._send(head, body)
-        if body is not None and len(body) > JOINED_BYTES_MAX:
+        failed = self._send(pieces)
+        if len(pieces) > 1:
             # Sending it may have taken long, and is a part of the time.
             self._wait_at_most(deadline_s - time.monotonic())
         incoming, receive = self.incoming, self._socket.recv
@@ -163,15 +163,11 @@ class _Line:
         self._socket.settimeout(left_s)
         self._timeout_s = left_s
 
-    def _send(self, head: bytes, body: bytes | None) -> OSError | None:
+    def _send(self, pieces: tuple[bytes, ...]) -> OSError | None:
         """What went wrong: a server that refuses a body may have answered before it was sent."""
         try:
-            if body is not None and len(body) <= JOINED_BYTES_MAX:
-                self._socket.sendall(head + body)
-            else:
-                self._socket.sendall(head)
-                if body is not None:
-                    self._socket.sendall(body)
+            for piece in pieces:
+                self._socket.sendall(piece)
         except TimeoutError:
             raise
         except OSError as error:

@@ -37,8 +37,8 @@ class Place:
 
         self._begin = begin
 
-    def head(self, request: Request[Any]) -> bytes:
-        """Everything but the body."""
+    def pieces(self, request: Request[Any]) -> tuple[bytes, ...]:
+        """The bytes of a request: in one piece, or a large body in a second one."""
         lines = self._begin(request.method, request.path)
         headers = request.headers
         if headers is None or "Accept" not in headers:
@@ -46,9 +46,10 @@ class Place:
         if headers is not None:
             lines += "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
         body = request.body
-        if body is not None:
-            lines += b"Content-Type: %b\r\nContent-Length: %d\r\n" % (_JSON, len(body))
-        return lines + b"\r\n"
+        if body is None:
+            return (lines + b"\r\n",)
+        lines += b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n" % (_JSON, len(body))
+        return (lines + body,) if len(body) <= JOINED_BYTES_MAX else (lines, body)
 
 
 _JSON = JSON.encode()

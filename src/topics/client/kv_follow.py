@@ -249,39 +249,44 @@ class Replica:
         return bool(moved.created)
 
 
+class _Calls:
+    """The calls of a replica, one after the other; what became of one is told to the next."""
+
+    def __init__(self, steps: Steps[None]) -> None:
+        self._steps = steps
+        self.answer: Any = None
+        self.error: TopicsError | None = None
+
+    def next(self) -> Asked | None:
+        answer, error = self.answer, self.error
+        self.answer = self.error = None
+        try:
+            return self._steps.send(answer) if error is None else self._steps.throw(error)
+        except StopIteration:
+            return None
+
+
 def follow(replica: Replica, source: Kv, into: Kv, *, until_caught_up: bool) -> int:
     """Makes the calls of a replica; how many changes it applied."""
-    steps = replica.steps(until_caught_up=until_caught_up)
-    given: Any = None
-    error: TopicsError | None = None
-    while True:
-        try:
-            asked = steps.send(given) if error is None else steps.throw(error)
-        except StopIteration:
-            return replica.applied
-        given, error = None, None
+    calls = _Calls(replica.steps(until_caught_up=until_caught_up))
+    while (asked := calls.next()) is not None:
         client = source.client if asked.is_source else into.client
         try:
-            given = client.send(asked.request)
-        except TopicsError as failed:
-            error = failed
+            calls.answer = client.send(asked.request)
+        except TopicsError as error:
+            calls.error = error
+    return replica.applied
 
 
 async def follow_async(
     replica: Replica, source: AsyncKv, into: AsyncKv, *, until_caught_up: bool
 ) -> int:
     """As `follow`, awaited."""
-    steps = replica.steps(until_caught_up=until_caught_up)
-    given: Any = None
-    error: TopicsError | None = None
-    while True:
-        try:
-            asked = steps.send(given) if error is None else steps.throw(error)
-        except StopIteration:
-            return replica.applied
-        given, error = None, None
+    calls = _Calls(replica.steps(until_caught_up=until_caught_up))
+    while (asked := calls.next()) is not None:
         client = source.client if asked.is_source else into.client
         try:
-            given = await client.send(asked.request)
-        except TopicsError as failed:
-            error = failed
+            calls.answer = await client.send(asked.request)
+        except TopicsError as error:
+            calls.error = error
+    return replica.applied
