@@ -59,6 +59,15 @@ class BucketCalls(Lifecycle):
     def buckets(self) -> list[Topic]:
         return [topic for topic in self.core.by_id.values() if topic.config.is_bucket]
 
+    def is_recovered(self, topic: Topic) -> bool:
+        """Whether a topic has all that it is going to have; of class memory it may come later."""
+        return topic.id not in self._recovery.replay.deferred
+
+    def recover(self, topic: Topic) -> None:
+        """Brings a topic back that was left for after readiness. Raises StorageError."""
+        if not self.is_recovered(topic):
+            self._finish_topic(topic.id)
+
     # -- records -----------------------------------------------------------------------------
 
     def value_at(self, topic: Topic, seq: int) -> tuple[bytes, int]:

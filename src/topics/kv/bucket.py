@@ -58,6 +58,8 @@ class Bucket:
 
     def _fill(self) -> Iterator[None]:
         index, topic = self.index, self.topic
+        # Before that its head is not where it was, and it looks as if there were no more.
+        self._engine.recover(topic)
         while index.head < topic.head:
             upto, runs = self._engine.runs_after(topic, index.head, topic.head)
             for first, spans, start, stop in runs:

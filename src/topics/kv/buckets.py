@@ -76,7 +76,7 @@ class Buckets:
 
     def _enter(self, topic: Topic) -> Bucket:
         bucket = self._buckets[topic.id] = Bucket(self.engine, topic)
-        if topic.head == 0:
+        if topic.head == 0 and self.engine.is_recovered(topic):
             bucket.is_ready = True
         else:
             self._unfilled[topic.id] = bucket
@@ -91,7 +91,10 @@ class Buckets:
             self._buckets.pop(topic.id, None)
             self._unfilled.pop(topic.id, None)
         elif bucket is None:
-            self._enter(topic)
+            # All there were at the start are entered: this one is new, with what is in memory.
+            bucket = self._buckets[topic.id] = Bucket(self.engine, topic)
+            bucket.is_ready = True
+            bucket.follow()
         elif bucket.is_ready:
             bucket.follow()
 
@@ -115,6 +118,14 @@ class Buckets:
         if not bucket.is_ready:
             raise Unfilled(bucket)
         return bucket
+
+    def at_hand(self, name: str) -> Bucket | None:
+        """A bucket if it can be used at once. Nothing is brought back or filled for that."""
+        topic = self.engine.core.by_name.get(topic_of(name))
+        if topic is None:
+            return None
+        bucket = self._buckets.get(topic.id) or self._enter(topic)
+        return bucket if bucket.is_ready else None
 
     def names(self, prefixes: list[str], *, after: str, limit: int) -> list[str]:
         """Names of buckets whose topics begin with one of the prefixes, in byte order."""

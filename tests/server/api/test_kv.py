@@ -644,6 +644,27 @@ def test_a_bucket_is_the_same_after_a_start(tmp_path: Path) -> None:
         assert kv.keys() == ["k"]
 
 
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_no_key_that_the_log_still_has_is_missing_after_a_start(
+    tmp_path: Path, durability: str
+) -> None:
+    """A topic of class memory is brought back after the start, and its bucket was taken for empty:
+    keys that were there were not found, and could be put as new."""
+    with inside(tmp_path) as served, served.client() as client:
+        kv = Kv(client, "b")
+        client.put(kv.path, {"durability": durability})
+        for number in range(50):
+            kv.put(f"k{number}", number)
+        kv.delete("k7")
+    with inside(tmp_path) as served, served.client() as client:
+        kv = Kv(client, "b")
+        assert kv.state()["head_seq"] == 51
+        assert (kv.state()["size"], kv.state()["pending_tombstones"]) == (49, 1)
+        assert kv.get("k8").json["value"] == 8
+        assert kv.get("k7").code == "key_not_found"
+        assert kv.put("k8", 0, "?if_seq=0").code == "conflict"
+
+
 def test_each_call_needs_its_scope_and_a_name_within_the_prefixes(tmp_path: Path) -> None:
     keys = "root,reader:read,writer:write,deleter:delete,admin:admin,tenant::kv:t42-"
     with inside(tmp_path, TOPICS_API_KEYS=keys) as served, served.client("root") as root:
@@ -686,6 +707,39 @@ def test_keys_and_markers_are_in_the_metrics(tmp_path: Path) -> None:
         assert metrics["topics_kv_size"] == {"b": 2}
         assert metrics["topics_kv_pending_tombstones"] == {"b": 1}
         assert metrics["topics_kv_oldest_tombstone_seconds"]["b"] >= 0
+        assert metrics["topics_kv_oldest_tombstone_age_ms"]["b"] >= 0
         assert metrics["topics_kv_tombstones_over"] == {"b": 0}
         kv.delete("b")
         assert client.metrics()["topics_kv_tombstones_over"] == {"b": 1}
+
+
+def test_a_bucket_is_in_the_metrics_as_soon_as_it_is_there(tmp_path: Path) -> None:
+    """However it was made; before, it was there once somebody had used it."""
+    with (
+        inside(tmp_path, TOPICS_API_KEYS="root,tenant::kv:t-") as served,
+        served.client("root") as client,
+        served.client("tenant") as tenant,
+    ):
+        client.put("/v0/kv/empty", {})
+        client.put("/v0/kv/t-put/keys/k", 1)
+        records = [{"data": 1, "tag": "a"}, {"data": 2, "tag": "b"}]
+        client.post("/v0/topics/kv:written", {"records": records})
+        sizes = client.metrics()["topics_kv_size"]
+        assert sizes == {"empty": 0, "t-put": 1, "written": 2}
+        assert tenant.metrics()["topics_kv_size"] == {"t-put": 1}
+        client.delete("/v0/kv/empty")
+        assert set(client.metrics()["topics_kv_size"]) == {"t-put", "written"}
+
+
+def test_the_age_of_the_oldest_marker_is_in_the_metrics_in_milliseconds(tmp_path: Path) -> None:
+    with inside(tmp_path) as served, served.client() as client:
+        kv = Kv(client, "b")
+        kv.put("k", 1)
+        assert client.metrics()["topics_kv_oldest_tombstone_age_ms"] == {"b": 0}
+        kv.delete("k")
+        time.sleep(0.01)
+        age_ms = client.metrics()["topics_kv_oldest_tombstone_age_ms"]["b"]
+        assert isinstance(age_ms, int)
+        assert 10 <= age_ms < 60_000
+        text = client.get("/v0/metrics").raw.decode()
+        assert '\ntopics_kv_oldest_tombstone_age_ms{bucket="b"} ' in text

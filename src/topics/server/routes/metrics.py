@@ -11,7 +11,6 @@ import platform
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from operator import itemgetter
 from typing import Any, get_args
 
 import msgspec
@@ -39,7 +38,7 @@ from topics.server.loop.services import Services
 from topics.server.routes.host import of_host
 from topics.server.routes.listing import visible_prefixes
 from topics.storage.wal import SYNC_EDGES_US, WalStats
-from topics.types import REASONS, Durability, bucket_of
+from topics.types import BUCKET_TOPIC, REASONS, Durability
 
 TOPICS_MAX = 1000
 CURSORS_MAX = 1000
@@ -238,19 +237,19 @@ class MetricsRoute:
         shown: list[tuple[str, Bucket]] = []
         desk = self._services.buckets
         if self._services.driver.is_ready:
-            every = ((bucket_of(each.topic.name), each) for each in desk.buckets if each.is_ready)
-            seen = (
-                (name, bucket)
-                for name, bucket in every
-                if name is not None and (key is None or key.may_name(bucket.topic.name))
-            )
-            shown = sorted(islice(seen, TOPICS_MAX), key=itemgetter(0))
+            prefixes = visible_prefixes(key, BUCKET_TOPIC)
+            names = desk.buckets.names(prefixes, after="", limit=TOPICS_MAX)
+            every = ((name, desk.buckets.at_hand(name)) for name in names)
+            shown = [(name, bucket) for name, bucket in every if bucket is not None]
         rows: list[tuple[str, str, Callable[[Bucket], float]]] = [
             ("size", "Live keys per bucket.", lambda b: len(b.index.keys)),
             ("pending_tombstones", "Markers of deleted keys per bucket that were not removed yet.",
              lambda b: len(b.index.markers)),
             ("oldest_tombstone_seconds", "Age of the oldest marker of a deleted key per bucket.",
              lambda b: self._age_s(b.index.oldest_marker_ts())),
+            # The contract's name for the same, as with the time that the process runs.
+            ("oldest_tombstone_age_ms", "The same in milliseconds.",
+             lambda b: round(self._age_s(b.index.oldest_marker_ts()) * 1000)),
             ("tombstones_over",
              "Whether a bucket has more markers than TOPICS_KV_TOMBSTONES_WARN.",
              lambda b: int(desk.is_over(b))),
