@@ -6,6 +6,9 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+# By how much the wall has to move before it counts as moved.
+WALL_MOVED_MS = 10
+
 
 def iso_time(ts_ms: int) -> str:
     """A time in UTC as people write it: 2026-11-16T15:04:05.000Z."""
@@ -32,3 +35,21 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+
+class WallAt:
+    """What the wall shows at a time of the monotonic clock: one number, whenever it is asked.
+
+    The two clocks are read one after the other and in whole milliseconds, so that their distance
+    comes out differently each time. The one that was measured first holds until the wall moved.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_ms: int | None = None
+
+    def __call__(self, monotonic_ms: int) -> int:
+        ahead_ms = self._clock.wall_ms() - round(self._clock.monotonic_s() * 1000)
+        if self._ahead_ms is None or abs(ahead_ms - self._ahead_ms) > WALL_MOVED_MS:
+            self._ahead_ms = ahead_ms
+        return monotonic_ms + self._ahead_ms

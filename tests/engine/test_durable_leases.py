@@ -69,6 +69,33 @@ def test_leases_survive_with_holder_token_deliveries_and_time_left(
     assert queue.look("q").seqs == (2, 3, 4, 6)
 
 
+@pytest.mark.parametrize("checkpoints", [0, 1])
+def test_a_lease_ends_when_its_holder_was_told_after_a_restart_too(
+    queue: World, checkpoints: int
+) -> None:
+    """Whatever part of a millisecond the two clocks are apart by."""
+    queue.fill("q", 2)
+    told = {job.seq: job.deadline for job in queue.engine.claim("q", "a", 2).jobs}
+    queue.clock.advance(300)
+    told |= queue.engine.extend("q", "a", [2], 5000).deadlines
+    for _ in range(checkpoints):
+        queue.engine.checkpoint()
+    for jitter_ms in (1, -1, 1):
+        queue.clock.jump_wall(jitter_ms)
+        assert {held.seq: held.expires_ts for held in queue.engine.held_jobs("q")} == told
+    queue.clock.jump_wall(-1)
+    queue.restart("kill")
+    assert {held.seq: held.expires_ts for held in queue.engine.held_jobs("q")} == told
+
+
+def test_a_wall_that_was_moved_moves_the_ends_of_leases(queue: World) -> None:
+    """They are as far away as before: a lease is measured with the other clock."""
+    queue.fill("q", 1)
+    deadline = queue.engine.claim("q", "a").jobs[0].deadline
+    queue.clock.jump_wall(3_600_000)
+    assert [held.expires_ts for held in queue.engine.held_jobs("q")] == [deadline + 3_600_000]
+
+
 def test_a_lease_is_never_longer_after_a_restart_than_before(queue: World) -> None:
     """A wall clock that went back across a restart leaves at most the lease's own length."""
     queue.fill("q", 1)

@@ -151,11 +151,12 @@ class QueueCalls(Lifecycle):
     def held_jobs(self, name: str, *, after: int = 0, limit: int = 100) -> list[Held]:
         """The jobs of a queue that are under lease now, after a seq and in their order."""
         topic, core = self._queue(name), self.core
-        queue, now_ms, wall_ms = topic.queue, core.monotonic_ms(), core.clock.wall_ms()
+        queue = topic.queue
         assert queue is not None
-        queue.expire(now_ms)
+        queue.expire(core.monotonic_ms())
         return [
-            Held(seq, node, wall_ms + until - now_ms, queue.deliveries(seq))
+            # It holds up to its deadline and has run out after it.
+            Held(seq, node, core.wall_at(until - 1), queue.deliveries(seq))
             for seq in queue.held_after(after, limit)
             for node, _, until in (queue.leases[seq],)
         ]

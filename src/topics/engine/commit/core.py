@@ -6,7 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 
-from topics.clock import Clock
+from topics.clock import Clock, WallAt
 from topics.engine.commit.background import Background
 from topics.engine.commit.committer import Committer
 from topics.engine.commit.frame import Op
@@ -48,6 +48,7 @@ class Core:
     def __init__(self, data: DataDir, clock: Clock, settings: Settings, segments: Segments) -> None:
         self.data = data
         self.clock = clock
+        self.wall_at = WallAt(clock)
         self.settings = settings
         self.segments = segments
         self.background = Background(threads=settings.threads)

@@ -79,13 +79,13 @@ def are_logged(topic: Topic) -> bool:
 
 
 def granted(
-    core: Core, queue: Queue, node: str, lease_ms: int, held: Iterable[tuple[int, int]]
+    queue: Queue, node: str, deadline: int, lease_ms: int, held: Iterable[tuple[int, int]]
 ) -> Granted:
-    """Says that a node holds these (seq, number) for `lease_ms` from now on."""
+    """Says that a node holds these (seq, number) up to `deadline`, which is `lease_ms` from now."""
     pairs = list(held)
     seqs = [seq for seq, _ in pairs]
     return Granted(
-        node, core.clock.wall_ms() + lease_ms, lease_ms, _pack(seqs),
+        node, deadline, lease_ms, _pack(seqs),
         _pack(number for _, number in pairs), _tries(queue, seqs),
     )  # fmt: skip
 
@@ -155,7 +155,7 @@ def _whole(core: Core, queue: Queue) -> bytes:
         LeaseFrame(
             queue.version, queue.cursor,
             [
-                granted(core, queue, node, until - 1 - now_ms, pairs)
+                granted(queue, node, core.wall_at(until - 1), until - 1 - now_ms, pairs)
                 for (node, until), pairs in held.items()
             ],
             [returned(core, queue, until - now_ms, seqs) for until, seqs in free.items()],
@@ -187,7 +187,8 @@ def replay(core: Core, topic: Topic, payload: bytes | memoryview) -> None:
         queue.clear()
     queue.version = frame.version
     queue.cursor = min(max(queue.cursor, frame.cursor), topic.head + 1)
-    now_ms, wall_ms = core.monotonic_ms(), core.clock.wall_ms()
+    now_ms = core.monotonic_ms()
+    wall_ms = core.wall_at(now_ms)
     for held in frame.granted:
         until = now_ms + min(max(held.deadline + 1 - wall_ms, 0), max(held.lease_ms + 1, 0))
         numbers = array("Q", held.numbers)

@@ -91,8 +91,8 @@ def claim(
         ticket.resolve(_told(topic, queue, granted))
         return
     held = [
-        lease_frames.granted(core, queue, node, lease_ms, zip(seqs, count(first), strict=False))
-        for (node, _, lease_ms), (seqs, _, first, _) in zip(asked, granted, strict=True)
+        lease_frames.granted(queue, node, deadline, lease_ms, zip(seqs, count(first), strict=False))
+        for (node, _, lease_ms), (seqs, _, first, deadline) in zip(asked, granted, strict=True)
         if seqs
     ]
     lease_frames.stage(
@@ -127,7 +127,7 @@ def _grant(
     core: Core, queue: Queue, asked: list[Asked], picked: Picked, now_ms: int
 ) -> list[Granted]:
     """Leases what was picked; what each claimant gets."""
-    wall_ms = core.clock.wall_ms()
+    wall_ms = core.wall_at(now_ms)
     tries = picked.take(queue)
     granted: list[Granted] = []
     start = 0

@@ -298,7 +298,8 @@ def extend(
     named = _now(core, topic, node, seqs, lease_ids)
     queue, held = named.queue, named.held
     until = core.monotonic_ms() + longer_ms + 1
-    deadlines = dict.fromkeys(held, core.clock.wall_ms() + longer_ms)
+    deadline = core.wall_at(until - 1)
+    deadlines = dict.fromkeys(held, deadline)
     for seq, (holder, number, _) in held.items():
         queue.put(seq, (holder, number, until))
     answer = Extended(len(held), named.skipped, deadlines)
@@ -306,7 +307,7 @@ def extend(
         ticket.resolve(answer)
         return
     pairs = [(seq, number) for seq, (_, number, _) in held.items()]
-    granted = lease_frames.granted(core, queue, named.node, longer_ms, pairs)
+    granted = lease_frames.granted(queue, named.node, deadline, longer_ms, pairs)
     lease_frames.stage(
         core, topic, [granted], [], ticket, lambda: answer, lambda: _restore(topic, queue, held)
     )
