@@ -57,8 +57,8 @@ BACKUP_MUTANTS = (
     ),
     Mutant(
         "oldest backup that has the moment chosen", "engine/offline/backups.py",
-        "        for manifest in found:\n            if manifest.from_ms",
-        "        for manifest in reversed(found):\n            if manifest.from_ms",
+        "    for manifest in found:\n        if manifest.from_ms",
+        "    for manifest in reversed([*found]):\n        if manifest.from_ms",
         area="backup", first="histories", is_quick=False,
     ),
 )  # fmt: skip
