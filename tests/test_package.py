@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
@@ -18,13 +19,26 @@ def test_every_error_is_exported() -> None:
         if isinstance(value, type) and issubclass(value, errors.TopicsError)
     }
     others = {
-        "Appended", "AsyncClient", "Client", "ConfigInput", "CursorState", "Deleted", "Engine",
-        "Gap", "Hold", "Job", "Page", "RangePage", "Record", "RetryPolicy", "Settings",
-        "Tombstone", "TopicConfig", "TopicState", "__version__",
+        "Appended", "AsyncClient", "AsyncFollower", "AsyncKv", "AsyncProducer", "AsyncWorker",
+        "Client", "ConfigInput", "CursorState", "Deleted", "Engine", "Follower", "Gap", "Hold",
+        "Job", "Kv", "Page", "Producer", "RangePage", "Record", "RetryPolicy", "Settings",
+        "Tombstone", "TopicConfig", "TopicState", "Worker", "__version__",
     }  # fmt: skip
     assert tree == set(topics.__all__) - others
     for name in tree:
         assert getattr(topics, name) is getattr(errors, name)
+    for name in others:
+        assert getattr(topics, name) is not None
+
+
+@pytest.mark.parametrize("kind", [topics.Client, topics.AsyncClient, topics.Engine])
+def test_help_says_what_every_call_does_and_quotes_no_type(kind: type) -> None:
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_"):
+            assert inspect.getdoc(method), name
+            shown = str(inspect.signature(method))
+            assert ": '" not in shown, name
+            assert "-> '" not in shown, name
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

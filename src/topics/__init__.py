@@ -1,7 +1,8 @@
 """topics: a persistent event log whose every loss is explicit.
 
-`Client` and `AsyncClient` speak to a server; `Engine` is the log inside this process. All raise the
-same errors. Names are loaded when they are first used, so that `import topics` costs next to
+`Client` and `AsyncClient` speak to a server, and answer with the values of `topics.client.values`;
+`Engine` is the log inside this process, and answers with those that are here. All raise the same
+errors. Names are loaded when they are first used, so that `import topics` costs next to
 nothing.
 """
 
@@ -14,8 +15,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from topics.client.async_client import AsyncClient
     from topics.client.client import Client
+    from topics.client.follow import AsyncFollower
+    from topics.client.kv import AsyncKv, Kv
+    from topics.client.producer import AsyncProducer, Producer
     from topics.client.retries import RetryPolicy
+    from topics.client.sync_follow import Follower
     from topics.client.values import Gap, Job
+    from topics.client.worker import AsyncWorker, Worker
     from topics.engine.engine import Engine
     from topics.engine.reading.ranges import RangePage
     from topics.errors import (
@@ -76,6 +82,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Appended",
     "AsyncClient",
+    "AsyncFollower",
+    "AsyncKv",
+    "AsyncProducer",
+    "AsyncWorker",
     "BatchTooLarge",
     "BucketNotFound",
     "Client",
@@ -91,6 +101,7 @@ __all__ = [
     "DirectoryLocked",
     "DiskFull",
     "Engine",
+    "Follower",
     "Forbidden",
     "FormatMismatch",
     "Gap",
@@ -99,6 +110,7 @@ __all__ = [
     "InvalidRequest",
     "Job",
     "KeyNotFound",
+    "Kv",
     "NotAQueue",
     "NotEmpty",
     "NotFound",
@@ -108,6 +120,7 @@ __all__ = [
     "Page",
     "PayloadTooLarge",
     "Poisoned",
+    "Producer",
     "RangePage",
     "Record",
     "RecordTooLarge",
@@ -130,6 +143,7 @@ __all__ = [
     "Unauthorized",
     "Unreachable",
     "Unreadable",
+    "Worker",
     "WrongThread",
     "__version__",
 ]
@@ -139,15 +153,22 @@ __all__ = [
 _HOMES = {
     "Appended": "topics.types",
     "AsyncClient": "topics.client.async_client",
+    "AsyncFollower": "topics.client.follow",
+    "AsyncKv": "topics.client.kv",
+    "AsyncProducer": "topics.client.producer",
+    "AsyncWorker": "topics.client.worker",
     "Client": "topics.client.client",
     "ConfigInput": "topics.types",
     "CursorState": "topics.types",
     "Deleted": "topics.types",
     "Engine": "topics.engine.engine",
+    "Follower": "topics.client.sync_follow",
     "Gap": "topics.client.values",
     "Hold": "topics.types",
     "Job": "topics.client.values",
+    "Kv": "topics.client.kv",
     "Page": "topics.types",
+    "Producer": "topics.client.producer",
     "RangePage": "topics.engine.reading.ranges",
     "Record": "topics.types",
     "RetryPolicy": "topics.client.retries",
@@ -155,6 +176,7 @@ _HOMES = {
     "Tombstone": "topics.types",
     "TopicConfig": "topics.types",
     "TopicState": "topics.types",
+    "Worker": "topics.client.worker",
 }
 
 

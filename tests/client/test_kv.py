@@ -65,6 +65,8 @@ def test_half_a_surrogate_pair_is_a_value_like_any_other(client: Client, url: st
     kv.delete("a")
     odd = ["\ud800", "\\ud800"]
     assert kv.get("b") == odd
+    assert repr(kv.entry("c")).startswith("KeyEntry(key='c', seq=3, ts=")
+    assert repr(kv.entry("c")).endswith(", value=3)")
     assert list(kv.scan()) == [("b", odd), ("c", 3)]
     assert [one.seq for one in kv.entries()] == [2, 3]
     assert list(kv.keys()) == ["b", "c"]

@@ -19,7 +19,7 @@ from topics.client import (
 from topics.client.embedded import opening
 from topics.client.follow import AsyncFollower, Mode, Wanted
 from topics.client.kv import AsyncKv
-from topics.client.methods import awaited, readable, streaming_later
+from topics.client.methods import awaited, streaming_later
 from topics.client.options import Options, options_of
 from topics.client.outbox import Bounds
 from topics.client.paging import pages_later
@@ -32,6 +32,7 @@ from topics.client.values import RouterSummary, TopicSummary
 from topics.client.worker import AsyncWorker, Handler
 from topics.client.worker import options_of as worker_options
 from topics.errors import TopicsError
+from topics.signatures import readable
 
 if TYPE_CHECKING:
     from topics.client.web_socket import AsyncSocket

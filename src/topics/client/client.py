@@ -15,7 +15,7 @@ from topics.client import (
     stage_calls,
     stream_calls,
 )
-from topics.client.methods import blocking, readable, streaming
+from topics.client.methods import blocking, streaming
 from topics.client.options import Options, options_of
 from topics.client.paging import pages
 from topics.client.request import Request, result_of
@@ -23,6 +23,7 @@ from topics.client.retries import DEFAULT_RETRIES, Attempts, RetryPolicy
 from topics.client.transport import transport_of
 from topics.client.values import RouterSummary, TopicSummary
 from topics.errors import TopicsError
+from topics.signatures import readable
 
 if TYPE_CHECKING:
     from topics.client.follow import Mode

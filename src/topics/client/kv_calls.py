@@ -80,7 +80,13 @@ class KeyEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def value(self) -> Any:
+        """The value, decoded; None in a marker."""
         return None if isinstance(self.raw, UnsetType) else value_of(self.raw)
+
+    def __repr__(self) -> str:
+        text = bytes(self.data).decode("utf-8", "replace")
+        what = "deleted=True" if self.deleted else f"value={text}"
+        return f"{type(self).__name__}(key={self.key!r}, seq={self.seq}, ts={self.ts}, {what})"
 
 
 class KeyPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-K = TypeVar("K")
 
 
 class Sends(Protocol):
@@ -108,15 +107,6 @@ def commanding_later(
     return method
 
 
-class _Plain(str):
-    """An annotation that `help` shows without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 def _describe(method: Any, build: Callable[..., Any], answers: str = "{}") -> None:
     """`help` shows the description's own parameters, and what comes back instead of a request."""
     signature = inspect.signature(build)
@@ -129,25 +119,3 @@ def _describe(method: Any, build: Callable[..., Any], answers: str = "{}") -> No
     method.__name__ = method.__qualname__ = build.__name__
     method.__doc__ = build.__doc__
     method.__module__ = build.__module__
-
-
-def readable(kind: type[K]) -> type[K]:
-    """Lets `help` show the annotations of a class as they were written."""
-    for method in vars(kind).values():
-        if inspect.isfunction(method):
-            setattr(method, "__signature__", _unquoted(inspect.signature(method)))  # noqa: B010
-    return kind
-
-
-def _unquoted(signature: inspect.Signature) -> inspect.Signature:
-    def plain(annotation: Any) -> Any:
-        is_text = isinstance(annotation, str)
-        return _Plain(annotation.replace("values.", "")) if is_text else annotation
-
-    return signature.replace(
-        parameters=[
-            each.replace(annotation=plain(each.annotation))
-            for each in signature.parameters.values()
-        ],
-        return_annotation=plain(signature.return_annotation),
-    )

@@ -9,12 +9,13 @@ from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from topics.client import socket_commands
-from topics.client.methods import commanding, readable
+from topics.client.methods import commanding
 from topics.client.options import Options
 from topics.client.socket_commands import Command
 from topics.client.stream_values import StreamEvent
 from topics.client.web_socket import AsyncSocket, closed_socket
 from topics.errors import Unreachable
+from topics.signatures import readable
 
 T = TypeVar("T")
 

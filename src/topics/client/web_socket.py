@@ -24,12 +24,13 @@ from websockets.exceptions import (
 
 from topics.client import socket_commands
 from topics.client.event_stream import EVENT_BYTES_MAX, Event
-from topics.client.methods import commanding_later, readable
+from topics.client.methods import commanding_later
 from topics.client.options import Options
 from topics.client.request import Reply, body, error_named, error_of
 from topics.client.socket_commands import Command
 from topics.client.stream_values import ADVISORY_CODES, Paced, StreamEvent, topic_told
 from topics.errors import InvalidRequest, OutcomeUnknown, Refused, TopicsError, Unreachable
+from topics.signatures import readable
 
 T = TypeVar("T")
 # Events that wait to be taken before no more are read.

@@ -57,6 +57,7 @@ class BucketCalls(Lifecycle):
         return put.topic.config, put.created
 
     def buckets(self) -> list[Topic]:
+        """The topics that are buckets."""
         return [topic for topic in self.core.by_id.values() if topic.config.is_bucket]
 
     def is_recovered(self, topic: Topic) -> bool:

@@ -38,6 +38,7 @@ from topics.engine.state.write_request import Request, check_bytes, decode_write
 from topics.engine.upkeep.erasing import Rewrite
 from topics.errors import Conflicting, InvalidRequest, TopicNotFound
 from topics.settings import MIB
+from topics.signatures import readable
 from topics.types import (
     U64_MAX,
     Appended,
@@ -58,16 +59,25 @@ BATCH_BYTES_DEFAULT = 1 * MIB
 BATCH_BYTES_MAX = 8 * MIB
 
 
+@readable
 class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serving):
     """One data directory, open: every call there is, for the thread that opened it.
 
     `Engine.open(path)` makes one. Any other thread gets WrongThread: see docs/embedding.md for
-    asyncio and web frameworks.
+    asyncio and web frameworks. What a program uses:
 
-    The calls on topics, routers and records stand here; those of queues, durable readers, batches,
-    buckets and a server in mixins beside it, which know nothing of each other. What `submit_*`
-    return ends in exactly one way; other calls raise what went wrong, with nothing changed, or
-    OutcomeUnknown. After Poisoned only a new process can tell what is there.
+        topics    put_topic, patch_topic, state, list_topics, explain, delete_topic
+        records   append, append_json, diff, range, seq_at, delete, rewrite
+        readers   put_cursor, cursor, cursors, delete_cursor
+        queues    claim, ack, nack, extend, queue_state, held_jobs
+        routers   put_router, router, delete_router
+        batches   stage, commit, drop_stages
+        upkeep    poll, forward, maintain, checkpoint, sync, backup, scrub, close
+
+    They raise what went wrong, with nothing changed, or OutcomeUnknown. After Poisoned only a new
+    process can tell what is there. All else is for the server, which never waits: what `submit_*`
+    return is a ticket, which ends in exactly one way. `topics.kv.embedded.open_bucket` opens the
+    buckets of an engine.
     """
 
     # -- topics ------------------------------------------------------------------------------
@@ -91,6 +101,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
         return put.topic.config, put.created
 
     def submit_put(self, name: str, config: catalog.Given) -> catalog.Put:
+        """`put_topic`, begun."""
         self._check_writable()
         if check_name(name) in self.core.by_name:
             self._topic(name)
@@ -103,6 +114,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
         return put.topic.config
 
     def submit_patch(self, name: str, given: ConfigPatch) -> catalog.Put:
+        """`patch_topic`, begun."""
         self._check_writable()
         return catalog.patch(self.core, self._topic(check_name(name)), given)
 
@@ -113,6 +125,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
         return deleted
 
     def submit_drop(self, name: str, *, if_empty: bool) -> tuple[bool, Ticket[None]]:
+        """`delete_topic`, begun; whether there is such a topic."""
         self._check_writable()
         if check_name(name) in self.core.by_name:
             self._topic(name)
@@ -124,6 +137,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
         return self.names([prefix], after=after, limit=limit)
 
     def state(self, name: str, *, touch: bool = True, cursors: bool = True) -> TopicState:
+        """How a topic stands: its seqs, counts, config and cursors. Raises TopicNotFound."""
         topic = self._topic(name)
         self.core.expire(topic)
         if touch:
@@ -143,6 +157,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
         return self._wait(ticket)
 
     def submit_rewrite(self, name: str) -> Ticket[Rewrite]:
+        """`rewrite`, begun."""
         self._check_writable()
         ticket: Ticket[Rewrite] = Ticket()
         self.maintenance.eraser.ask(self._topic(name), ticket)
@@ -159,6 +174,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
     def submit_router(
         self, name: str, router: definitions.Given
     ) -> tuple[Router, bool, Ticket[None]]:
+        """`put_router`, begun; the router and whether it is new."""
         self._check_writable()
         asked = definitions.read_input(router)
         for topic in (asked.source, asked.dest):
@@ -168,6 +184,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
         return definitions.put(self.core, name, asked)
 
     def router(self, name: str) -> Router:
+        """A router that is there. Raises RouterNotFound."""
         self._check_open()
         return self.core.routers.get(name)
 
@@ -178,6 +195,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
         return deleted
 
     def submit_unroute(self, name: str) -> tuple[bool, Ticket[None]]:
+        """`delete_router`, begun; whether there is such a router."""
         self._check_writable()
         return definitions.remove(self.core, name)
 

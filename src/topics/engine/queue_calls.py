@@ -48,6 +48,7 @@ class QueueCalls(Lifecycle):
     def submit_ack(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None = None
     ) -> Ticket[Acked]:
+        """`ack`, begun."""
         ticket: Ticket[Acked] = Ticket()
         self._check_named(node, seqs, lease_ids)
         self.stage_ack(name, node, seqs, lease_ids, ticket)
@@ -89,6 +90,7 @@ class QueueCalls(Lifecycle):
         delay_ms: int = 0,
         lease_ids: Sequence[str] | None = None,
     ) -> Ticket[Nacked]:
+        """`nack`, begun."""
         self._check_writable()
         ticket: Ticket[Nacked] = Ticket()
         self._check_named(node, seqs, lease_ids)
@@ -115,6 +117,7 @@ class QueueCalls(Lifecycle):
         lease_ms: int,
         lease_ids: Sequence[str] | None = None,
     ) -> Ticket[Extended]:
+        """`extend`, begun."""
         self._check_writable()
         ticket: Ticket[Extended] = Ticket()
         self._check_named(node, seqs, lease_ids)

@@ -40,6 +40,7 @@ class ReaderCalls(Lifecycle):
     def submit_put_cursor(
         self, name: str, cursor: str, given: cursors.Given
     ) -> Ticket[CursorState]:
+        """`put_cursor`, begun."""
         self._check_writable()
         ticket: Ticket[CursorState] = Ticket()
         cursors.put(self.core, self._topic(name), cursor, given, ticket)
@@ -50,6 +51,7 @@ class ReaderCalls(Lifecycle):
         return self._wait(self.submit_delete_cursor(name, cursor))
 
     def submit_delete_cursor(self, name: str, cursor: str) -> Ticket[bool]:
+        """`delete_cursor`, begun."""
         self._check_writable()
         ticket: Ticket[bool] = Ticket()
         cursors.delete(self.core, self._topic(name), cursor, ticket)

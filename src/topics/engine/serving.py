@@ -71,6 +71,7 @@ class Serving(Lifecycle):
     # -- topics ------------------------------------------------------------------------------
 
     def has_topic(self, name: str) -> bool:
+        """Whether there is a topic of this name."""
         return name in self.core.by_name
 
     @property
@@ -126,6 +127,7 @@ class Serving(Lifecycle):
         return self.core.committer.frames_on_their_way
 
     def gauges(self) -> Gauges:
+        """What the metrics show of the whole log."""
         return gauges.of_engine(self.core, self.wal_stats)
 
     def topic_gauges(self, name: str) -> TopicGauges:

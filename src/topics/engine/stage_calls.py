@@ -40,6 +40,7 @@ class StageCalls(Lifecycle):
         return self._wait(self.submit_stage(request))
 
     def submit_stage(self, request: StageRequest) -> Ticket[Staged]:
+        """`stage`, begun."""
         self._check_writable()
         ticket: Ticket[Staged] = Ticket()
         stages.stage(self.core, request, ticket)
@@ -56,6 +57,7 @@ class StageCalls(Lifecycle):
     def submit_commit(
         self, producer: str, batch: int, query: str, names: Sequence[str]
     ) -> Ticket[Committed]:
+        """`commit`, begun."""
         self._check_writable()
         check_word(producer, "producer")
         check_batch(batch)
@@ -71,6 +73,7 @@ class StageCalls(Lifecycle):
         return self._wait(self.submit_drop_stages(producer, batch))
 
     def submit_drop_stages(self, producer: str, batch: int) -> Ticket[int]:
+        """`drop_stages`, begun."""
         self._check_writable()
         ticket: Ticket[int] = Ticket()
         check_word(producer, "producer")
