@@ -17,6 +17,7 @@ from websockets.sync.server import ServerConnection, serve
 from tests.support.proxy import Proxy
 from tests.support.servers import Inside, inside
 from topics import AsyncClient, Client, errors
+from topics.client.event_stream import Event
 from topics.client.reader_calls import WatchFrom
 from topics.client.stream_values import (
     CaughtUp,
@@ -25,6 +26,7 @@ from topics.client.stream_values import (
     Records,
     StreamEvent,
     TopicEnded,
+    topic_told,
 )
 from topics.client.sync_socket import Socket
 
@@ -283,6 +285,25 @@ def test_trouble_of_a_socket_is_told_if_it_passes_and_raised_if_not() -> None:
         assert (passing.code, passing.topics) == (503, ["t"])
         with pytest.raises(errors.CorruptData):
             next(socket)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        (500, "corrupt_data: damaged", errors.CorruptData),
+        (500, "unreadable: the disk failed a read", errors.Unreadable),
+        (500, "internal: a bug", errors.TopicsError),
+        (408, "not read for too long", errors.Unreachable),
+    ],
+)
+def test_what_ends_a_stream_is_raised_as_itself(
+    code: int, text: str, kind: type[errors.TopicsError]
+) -> None:
+    """What may work again is not taken for damage, which ends a follower."""
+    event = Event("error", msgspec.json.encode({"code": code, "error": text, "topics": ["t"]}))
+    with pytest.raises(kind) as told:
+        topic_told(event)
+    assert type(told.value) is kind
 
 
 def test_a_server_that_goes_away_says_so(tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def _trouble_told(event: Event) -> Paced | None:
 
 def _error_of(status: int, text: str) -> TopicsError:
     """What ends a stream; its text begins with the code of an error where there is one."""
-    if status == CorruptData.status:
-        return CorruptData(text)
     code, _, message = text.partition(": ")
-    return error_named(code, message) or Unreachable(f"the stream ended: {text}")
+    found = error_named(code, message)
+    if found is None and status == CorruptData.status:
+        return CorruptData(text)
+    return found or Unreachable(f"the stream ended: {text}")
