@@ -25,14 +25,18 @@ AWAY = "http://127.0.0.1:1"
 def test_what_is_patient_says_soon_that_there_is_no_server(
     topics: Topics, arguments: tuple[str, ...]
 ) -> None:
-    """Patience is for a server that was there."""
-    began_s = time.monotonic()
+    """And goes on when there is one; Ctrl-C ends it as ever."""
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    flagged = (*arguments[:split], "--url", AWAY, *arguments[split:])
-    told = topics(*flagged, code=exits.UNREACHABLE).stderr
-    assert "topics serve" in told
-    assert told.count("\n") == 1
+    waiting = topics.start(*arguments[:split], "--url", AWAY, *arguments[split:])
+    began_s = time.monotonic()
+    assert waiting.stderr is not None
+    told = waiting.stderr.readline()
+    assert told.startswith(f"no answer from {AWAY}: ")
+    assert told.endswith("; waiting for it, up to 30 s\n")
     assert time.monotonic() - began_s < 10
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=30)
+    assert waiting.returncode == exits.INTERRUPTED
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,14 @@ def test_settings_are_those_of_serve() -> None:
 
 @pytest.mark.slow
 def test_a_process_can_be_killed_and_started_again(tmp_path: Path) -> None:
-    """On the same directory."""
-    with ServerProcess(tmp_path) as server:
-        with server.client() as client:
-            client.append("t", [{"data": 1}])
+    """On the same directory and port: who has followed it goes on."""
+    with ServerProcess(tmp_path) as server, server.client() as client:
+        client.append("t", [{"data": 1}])
+        place = server.url
         server.kill()
-        with server.start().client() as client:
-            assert client.topic("t").count == 1
+        server.start()
+        assert server.url == place
+        assert client.topic("t").count == 1
         server.stop()
 
 

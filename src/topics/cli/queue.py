@@ -170,9 +170,10 @@ def work(
     if shutil.which(command[0]) is None:
         raise typer.BadParameter(f"there is no command {command[0]!r}", param_hint="COMMAND")
     logging.getLogger("topics.worker").addFilter(_without_traceback)
-    with server.connected(url, token) as client:
-        # A worker waits for a server that is away; one that never was is a mistake.
+    with server.connected(url, token, server.PATIENT) as client:
+        # A worker waits for ever for a server that is away; one that never was is a mistake.
         server.meet(client)
+    with server.connected(url, token) as client:
         worker = client.worker(
             queue, lambda job: _run(command, job), node=node, concurrency=concurrency,
             lease_ms=server.duration_ms(lease),

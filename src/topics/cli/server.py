@@ -32,7 +32,7 @@ Token = Annotated[
         "--token", metavar="KEY", help="The API key; else of the profile, or TOPICS_TOKEN."
     ),
 ]
-# A person waits. What writes or follows has more patience, with a server that was there.
+# A person waits; what writes or follows has more patience, and says that it has.
 BRIEF = RetryPolicy(give_up_after_s=2.0)
 PATIENT = RetryPolicy(give_up_after_s=30.0)
 _ONE = msgspec.json.Decoder(msgspec.Raw)
@@ -46,11 +46,14 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", re.IGNORECASE)
 def connected(url: str | None, token: str | None, retries: RetryPolicy = BRIEF) -> Iterator[Client]:
     """A client of the server that the command's flags, profile and variables name.
 
-    Raises Unreachable soon when nobody answers at first, however patient it is afterwards.
+    One that is patient says soon that it has to be.
     """
     if retries is not BRIEF:
         with connected(url, token) as client:
-            meet(client)
+            try:
+                meet(client)
+            except Unreachable as error:
+                tell(f"{error.message}; waiting for it, up to {retries.give_up_after_s:.0f} s")
     found = profiles.target(url, token)
     ca_file = found.ca_file.value or None
     try:

@@ -51,11 +51,12 @@ class ServerProcess(_Server):
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        """Starts it, on the same directory each time; returns when it is ready."""
+        """Starts it, on the same directory and port each time; returns when it is ready."""
         self._port_file.unlink(missing_ok=True)
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TOPICS_")}
         own = {
-            "TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(self._directory / "data"),
+            # Clients that it had come back to it.
+            "TOPICS_PORT": str(self.port), "TOPICS_DATA_DIR": str(self._directory / "data"),
             "TOPICS_PORT_FILE": str(self._port_file), "TOPICS_LOG_LEVEL": "error",
         }  # fmt: skip
         self._process = subprocess.Popen(
