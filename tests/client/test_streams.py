@@ -273,17 +273,26 @@ def test_a_socket_that_breaks_leaves_a_publish_unknown() -> None:
         socket.close()
 
 
-def test_trouble_of_a_socket_is_told_if_it_passes_and_raised_if_not() -> None:
-    def trouble(peer: ServerConnection) -> None:
-        for code in ("store_unreachable", "corrupt_data"):
-            peer.send(f'{{"op":"error","code":"{code}","message":"no","topic":"t"}}')
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        ('"code":"corrupt_data"', errors.CorruptData),
+        ('"code":"unreadable","ended":true', errors.Unreadable),
+    ],
+)
+def test_trouble_of_a_socket_is_told_if_it_passes_and_raised_if_not(
+    trouble: str, kind: type[errors.TopicsError]
+) -> None:
+    def tell(peer: ServerConnection) -> None:
+        for each in ('"code":"unreadable"', trouble):
+            peer.send(f'{{"op":"error",{each},"message":"no","topic":"t"}}')
         peer.recv()
 
-    with answered_by(trouble) as place, Client(place).socket() as socket:
+    with answered_by(tell) as place, Client(place).socket() as socket:
         passing = next(socket)
         assert isinstance(passing, Paced)
         assert (passing.code, passing.topics) == (503, ["t"])
-        with pytest.raises(errors.CorruptData):
+        with pytest.raises(kind):
             next(socket)
 
 

@@ -43,6 +43,8 @@ class _Head(msgspec.Struct):
     code: str = ""
     message: str = ""
     topic: str = ""
+    # The subscription to the topic is over.
+    ended: bool = False
     detail: dict[str, Any] = {}
 
 
@@ -220,7 +222,7 @@ def _paced(head: _Head) -> Paced:
     """Trouble that passes. Raises what does not."""
     error = _refusal(head)
     topics = head.detail.get("topics") or ([head.topic] if head.topic else [])
-    if not topics or error.status not in ADVISORY_CODES:
+    if head.ended or not topics or error.status not in ADVISORY_CODES:
         raise error
     after_ms = head.detail.get("retry_after_ms", 0)
     return Paced(code=error.status, message=head.message, topics=topics, retry_after_ms=after_ms)

@@ -91,7 +91,7 @@ def test_streams_and_sockets_are_told(served: Inside) -> None:
     with Socket(served.port) as socket:
         socket.ask("subscribe", topic="rotten")
         frame = socket.next("error")
-        assert (frame["code"], frame["topic"]) == ("corrupt_data", "rotten")
+        assert (frame["code"], frame["topic"], frame["ended"]) == ("corrupt_data", "rotten", True)
 
 
 def test_workers_are_told(served: Inside) -> None:

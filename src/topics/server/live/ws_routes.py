@@ -328,7 +328,9 @@ class Connection:
         LOG.error("topic %s can not be read", cursor.name, exc_info=error)
         text = "the topic's stored records can not be read" + ("" if is_final else " now")
         code = error.code if isinstance(error, TopicsError) else "internal"
-        self._send({"op": "error", "code": code, "message": text, "topic": cursor.name}, None)
+        frame = {"op": "error", "code": code, "message": text, "topic": cursor.name}
+        # Others of this socket go on, so nothing else says that this one does not.
+        self._send({**frame, "ended": True} if is_final else frame, None)
 
     # -- topics.server.loop.delivery.Outlet ------------------------------------------------------
 
