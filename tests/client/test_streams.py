@@ -17,6 +17,7 @@ from websockets.sync.server import ServerConnection, serve
 from tests.support.proxy import Proxy
 from tests.support.servers import Inside, inside
 from topics import AsyncClient, Client, errors
+from topics.client import web_socket
 from topics.client.event_stream import Event
 from topics.client.reader_calls import WatchFrom
 from topics.client.stream_values import (
@@ -344,6 +345,28 @@ def test_a_stream_that_is_closed_before_it_began_ends(client: Client) -> None:
     jobs = client.work("closed-early", "nobody")
     jobs.close()
     assert list(jobs) == []
+
+
+def test_events_that_nobody_takes_are_not_kept_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An answer behind too many of them does not come, and they are all there."""
+    monkeypatch.setattr(web_socket, "WAITING_AND_ASKED_MAX", 100)
+
+    def flood(peer: ServerConnection) -> None:
+        for count in (200, 0):
+            number = msgspec.json.decode(peer.recv())["request_id"]
+            for head in range(count):
+                peer.send(f'{{"op":"caught_up","topic":"t","head_seq":{head}}}')
+            peer.send(f'{{"op":"pong","request_id":{number}}}')
+        peer.recv()
+
+    with answered_by(flood) as place, Client(place, timeout_s=1.0).socket() as socket:
+        with pytest.raises(errors.Unreachable, match="in time"):
+            socket.ping()
+        events = list(islice(socket, 200))
+        assert [event.head_seq for event in events if isinstance(event, CaughtUp)] == [*range(200)]
+        socket.ping()
 
 
 def test_a_socket_that_is_not_open_says_so(client: Client, url: str) -> None:

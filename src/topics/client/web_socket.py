@@ -33,8 +33,8 @@ from topics.errors import InvalidRequest, OutcomeUnknown, Refused, TopicsError, 
 from topics.signatures import readable
 
 T = TypeVar("T")
-# Events that wait to be taken before no more are read.
-WAITING_MAX = 64
+# Events that wait to be taken before no more are read; more while an answer may be behind them.
+WAITING_MAX, WAITING_AND_ASKED_MAX = 64, 4096
 
 
 class _Head(msgspec.Struct):
@@ -158,10 +158,14 @@ class AsyncSocket:
 
     # -- what comes ----------------------------------------------------------------------------
 
+    @property
+    def _waiting_max(self) -> int:
+        return WAITING_AND_ASKED_MAX if self._answers else WAITING_MAX
+
     async def _read(self) -> None:
         try:
             while True:
-                while len(self._waiting) >= WAITING_MAX and not self._answers:
+                while len(self._waiting) >= self._waiting_max:
                     self._taken.clear()
                     await self._taken.wait()
                 self._take(await self._connection.recv(decode=False))
@@ -197,7 +201,8 @@ class AsyncSocket:
     def _lost(self, error: Exception) -> Unreachable:
         if self._ended is not None and isinstance(self._ended, Unreachable):
             return self._ended
-        return Unreachable(f"the WebSocket to {self._options.url} broke: {error}")
+        why = str(error) or "no answer in time"
+        return Unreachable(f"the WebSocket to {self._options.url} broke: {why}")
 
     def _end(self, why: TopicsError) -> None:
         if self._ended is None:
