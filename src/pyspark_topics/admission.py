@@ -6,7 +6,7 @@ data. A batch ends behind a record or behind a whole gap, never inside one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_topics.accounts import Account
 from pyspark_topics.http import Server, topic_path
@@ -18,6 +18,12 @@ class Budget:
 
     rows_max: int | None = None
     bytes_max: int | None = None
+
+    def after(self, rows: int) -> Budget:
+        """What is left when so many rows are told already."""
+        if self.rows_max is None:
+            return self
+        return replace(self, rows_max=max(0, self.rows_max - rows))
 
 
 def admit(server: Server, pending: dict[str, Account], budget: Budget) -> dict[str, Account]:

@@ -52,10 +52,13 @@ class NamedCursor:
         if at["created"] and not is_same:
             # Nothing was read yet, and what was to be read is another topic's.
             return Place(began["epoch"], began["seq"], began["seq"])
-        if (at["epoch"], at["seq"]) == (start.epoch, start.seq):
+        if at["epoch"] != start.epoch:
+            # Of the topic that it was in nothing beyond its place is known.
+            return Place(at["epoch"], at["seq"], at["seq"])
+        if at["seq"] == start.seq:
             return start
         # It goes on from a place that was fixed before: what is lost from there on is a loss.
-        return replace(start, epoch=at["epoch"], seq=at["seq"], known=())
+        return replace(start, seq=at["seq"], known=())
 
     def go_on(self, places: Places) -> None:
         """Tells progress: everything up to these places is done. Leases what is not leased yet."""

@@ -76,6 +76,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lead(at)
         now = self._look()
         bases = self._bases(at, now)
+        # Each topic that was created anew is told by a gap, which counts as any other.
+        recreated = [name for name, base in bases.items() if at.get(name, base).epoch != base.epoch]
+        budget = self._budget(limit).after(len(recreated))
         end = dict(at)
         pending = {}
         for topic, base in bases.items():
@@ -85,12 +88,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             found = account(
                 self._connected(), topic, now[topic], base.seq, now[topic].head,
-                rows_max=self._budget(limit).rows_max,
+                rows_max=budget.rows_max,
             )  # fmt: skip
             # Created anew in between: the next look sees that.
             if found.epoch == base.epoch:
                 pending[topic] = found
-        for topic, taken in admit(self._connected(), pending, self._budget(limit)).items():
+        for topic, taken in admit(self._connected(), pending, budget).items():
             self._check_gaps(topic, bases[topic], taken)
             lost = sum(last - first + 1 for first, last in taken.gaps)
             if taken.end > taken.start or at[topic].epoch != taken.epoch:

@@ -6,6 +6,8 @@ import json
 import pickle
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from pyspark_topics.cursors import LEASE_MS
 from pyspark_topics.options import source_options
 from pyspark_topics.splits import Part
 from pyspark_topics.stream import StreamReader
+from tests.spark.killing import restarted
 from tests.support.servers import Client, Served
 
 RUNNING: list[StreamReader] = []
@@ -145,6 +148,50 @@ def test_a_topic_joins_where_its_cursor_is(client: Client) -> None:
     (part,) = reader.partitions(joined, end)
     assert [row for one in reader.read(part) for row in one["seq"].to_pylist()] == [4, 5]
     assert client.get("/v0/topics/join-a/cursors/c.start").json["seq"] == 0
+
+
+def test_the_gap_of_a_recreated_topic_counts_as_a_row(client: Client) -> None:
+    """A batch has no more rows than were asked for, whatever became of its topics."""
+    name = topic(client, 1)
+    reader = stream(client, name, maxOffsetsPerTrigger="2", failOnDataLoss="false")
+    place = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+    assert client.delete(f"/v0/topics/{name}").status == 200
+    client.put(f"/v0/topics/{name}", {})
+    client.write(name, *range(5))
+    counts = []
+    while (end := reader.latestOffset(place, ReadMaxRows(2))) != place:
+        parts = reader.partitions(place, end)
+        counts.append(sum(one.num_rows for part in parts for one in reader.read(part)))
+        place = end
+    assert counts == [2, 2, 2]
+
+
+def test_a_cursor_of_an_epoch_that_is_over_knows_no_head_but_its_place(tmp_path: Path) -> None:
+    """A new checkpoint under its name tells as lost what that epoch had, not what the next has."""
+    with ExitStack() as ended:
+        served = ended.enter_context(Served(tmp_path)).wait_ready()
+        with served.client() as before:
+            before.put("/v0/topics/e", {"durability": "ephemeral"})
+            before.write("e", 1, 2, 3)
+            before.put("/v0/topics/e/cursors/c", {"seq": 3})
+        served.kill()
+        served = ended.enter_context(restarted(served, tmp_path)).wait_ready()
+        client = ended.enter_context(served.client())
+        client.write("e", *range(20))
+        reader = stream(client, "e", cursor="c", failOnDataLoss="false")
+        ended.callback(RUNNING.clear)
+        ended.callback(reader.stop)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        rows = [
+            row for part in reader.partitions(start, end)
+            for one in reader.read(part) for row in one.to_pylist()
+        ]  # fmt: skip
+        assert [(row["seq"], row["_gap_to"]) for row in rows if row["_kind"] == "gap"][:1] == [
+            (4, 3)
+        ]
+        assert rows[0]["_gap_reason"] == "recreated"
+        assert len([row for row in rows if row["_kind"] == "record"]) == 20
 
 
 def test_partitions_are_a_list_the_same_each_time_and_none_for_nothing(client: Client) -> None:
