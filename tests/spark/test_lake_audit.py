@@ -144,6 +144,21 @@ def test_an_account_that_is_taken_away_is_found(lake: LakeBeside, topic: str) ->
     assert found(lake, topic) == [(11, 10, "the epoch is over, and no gap says so")]
 
 
+def test_an_account_of_the_epoch_that_lasts_is_missed(lake: LakeBeside, copied: str) -> None:
+    """Once the epoch is over it is the only one; and it says how far commits came."""
+    shutil.rmtree(lake.root / "_accounts")
+    assert found(lake, copied) == [(1, 10, "the account of this epoch is not in the lake")]
+
+
+def test_a_table_that_is_taken_away_is_found(lake: LakeBeside, copied: str) -> None:
+    """What is not there can not be said to be right, with a pattern or without one."""
+    shutil.rmtree(lake.path(copied))
+    assert found(lake, copied) == [(1, 10, "the table is not there")]
+    lake.sync(copied)
+    assert lake.audit() == []
+    assert lake.told(copied) == [(1, 8, "cap"), 9, 10]
+
+
 def test_a_row_of_an_epoch_that_is_over_is_missed(lake: LakeBeside, topic: str) -> None:
     lake.log.recreate(topic, 1)
     lake.sync(topic)

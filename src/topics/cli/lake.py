@@ -209,7 +209,7 @@ def audit(
     """
     from topics.lake.audit import audit as audited
 
-    place, topics = _tables(lake, patterns)
+    place, topics = _tables(lake, patterns, with_gone=True)
     with server.connected(url, token) as client:
         # A lake without tables is no reason to say that the server is there.
         client.topics(page_size=1)
@@ -371,13 +371,15 @@ def _upkeep(
     return found
 
 
-def _tables(lake: str, patterns: list[str] | None) -> tuple[Lake, list[str]]:
+def _tables(
+    lake: str, patterns: list[str] | None, *, with_gone: bool = False
+) -> tuple[Lake, list[str]]:
     """The lake, and the topics in it that match. Raises NotFound where none does."""
     from topics.lake.layout import Lake, matching
 
     place = Lake(lake)
     place.check()
-    topics = matching(patterns or ["*"], place.tables())
+    topics = matching(patterns or ["*"], place.met() if with_gone else place.tables())
     if patterns and not topics:
         raise NotFound(f"no table of the lake matches {' or '.join(map(repr, patterns))}")
     return place, topics

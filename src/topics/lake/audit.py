@@ -16,7 +16,7 @@ import numpy as np
 
 from topics.client.client import Client
 from topics.client.values import TopicState
-from topics.errors import TopicNotFound
+from topics.errors import NotFound, TopicNotFound
 from topics.lake import dead_letters
 from topics.lake.accounts import DELETED, LIVE, Account, EpochOver, explained
 from topics.lake.layout import Lake
@@ -30,6 +30,8 @@ MISSING = "missing: the server has these records, the table does not"
 UNTOLD = "lost without a gap: the server says {}, the table says nothing"
 UNACCOUNTED = "unaccounted: neither a row nor an account"
 NO_ACCOUNT = "the epoch is over, and its account is not in the lake"
+UNKEPT = "the account of this epoch is not in the lake"
+NO_TABLE = "the table is not there: nothing tells of what was committed"
 NOT_ENDED = "the epoch is over, and no gap says so"
 DOUBLE = "duplicate: more than one row for a seq"
 DOUBLE_GAP = "duplicate: gaps that overlap"
@@ -53,17 +55,25 @@ def audit(lake: Lake, client: Client, topic: str) -> list[Problem]:
     """What is wrong with a topic's table. Raises NotFound, Unreachable."""
     while True:
         try:
-            found = [
-                (epoch, span, words)
-                for epoch, each in _Audit(lake, client, topic).epochs()
-                for span, words in each
-            ]
-        except EpochOver:
+            looked = _Audit(lake, client, topic).epochs()
+            found = [(epoch, span, words) for epoch, each in looked for span, words in each]
+        except (EpochOver, TopicNotFound):
+            # Deleted or created anew in the middle.
             continue
+        except NotFound:
+            found = list(_without_table(lake, topic))
+            if not found:
+                raise
         return [
             {"topic": topic, "epoch": epoch, "first": first, "last": last, "problem": words}
             for epoch, (first, last), words in found
         ]
+
+
+def _without_table(lake: Lake, topic: str) -> Iterator[tuple[str, Span, str]]:
+    """Sync makes the table before the first account: where there is one, the other was there."""
+    for epoch in sorted(lake.epochs(topic), key=int):
+        yield epoch, (1, Account(lake, topic, epoch).committed), NO_TABLE
 
 
 class _Audit:
@@ -107,6 +117,8 @@ class _Audit:
 
     def _lasting(self, epoch: str, head: int) -> Iterator[tuple[Span, str]]:
         upto = self._ends[epoch]
+        if epoch not in self._accounts:
+            yield (1, upto), UNKEPT
         if upto > head:
             yield (head + 1, upto), BEYOND
             upto = head

@@ -82,6 +82,12 @@ class Lake:
         found = self._listed(_TABLES)["common_prefixes"]
         return sorted(topic_of(each.rstrip("/").rpartition("/")[2]) for each in found)
 
+    def met(self) -> list[str]:
+        """The topics that sync has met, whether or not they still have a table; in byte order."""
+        found = self._listed(_ACCOUNTS)["common_prefixes"]
+        names = (topic_of(each.rstrip("/").rpartition("/")[2]) for each in found)
+        return sorted({*names, *self.tables()})
+
     @cached_property
     def id(self) -> str:
         """Made when it is first asked for."""
