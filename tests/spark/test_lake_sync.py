@@ -97,6 +97,19 @@ def test_eviction_under_a_lagging_sync_is_exactly_the_servers_gap(lake: LakeBesi
     assert lake.audit() == []
 
 
+def test_a_gap_that_goes_on_behind_the_head_that_was_seen_is_one(lake: LakeBeside) -> None:
+    """Spark takes seconds to start, and a topic at its cap loses more in that time."""
+    topic = lake.log.topic(*range(5))
+    lake.log.evict(topic, 2)
+    lake.log.write(topic, *range(5))
+    with Client(lake.log.url) as client:
+        sync = TopicSync(Lake(str(lake.root)), topic, client, lambda: lake.log.spark)
+        moved = sync.step(5)
+        assert (moved.seq, moved.head) == (8, 8)
+    lake.sync(topic)
+    assert lake.told(topic) == [(1, 8, "cap"), 9, 10]
+
+
 def test_one_gap_is_one_row_however_the_range_is_split(
     lake: LakeBeside, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,8 @@ class TopicSync:
             if known is None:
                 return Moved(state.epoch, 0, 1)
             head = state.head_seq if upto is None else min(upto, state.head_seq)
+            # A loss that goes on behind it is told as a whole.
+            head = max(head, state.earliest_seq - 1)
             if head <= known.seq:
                 return Moved(state.epoch, known.seq, head)
             return self._read_on(now, known, state, head)
