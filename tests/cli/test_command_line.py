@@ -93,7 +93,7 @@ def test_an_error_is_one_line_and_an_exit_code(
         main.app.command("fail")(fail)
         patch.setattr(sys, "argv", ["topics", "fail"])
         with pytest.raises(SystemExit) as exited:
-            main.main()
+            main.command()
     captured = capsys.readouterr()
     assert exited.value.code == code
     assert captured.out == ""
@@ -109,7 +109,25 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     main.app.command("fail")(fail)
     monkeypatch.setattr(sys, "argv", ["topics", "fail"])
     with pytest.raises(ZeroDivisionError):
-        main.main()
+        main.command()
+
+
+def test_an_interrupted_command_exits_130_wherever_it_was() -> None:
+    """In the middle of an import too, after which Python would end by the signal."""
+    program = """
+import sys
+from topics.cli import main
+def fail():
+    print("so far")
+    exec("raise KeyboardInterrupt")
+main.app.command("fail")(fail)
+sys.argv = ["topics", "fail"]
+main.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (exits.INTERRUPTED, "so far\n", "")
 
 
 def test_the_reference_is_what_the_commands_say() -> None:

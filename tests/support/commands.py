@@ -28,7 +28,7 @@ def here(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedPr
         contextlib.redirect_stderr(err),
         pytest.raises(SystemExit) as ended,
     ):
-        main.main()
+        main.command()
     out.flush()
     text = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
     code = ended.value.code

@@ -7,7 +7,9 @@ with `register(app)` and name it in `commands.COMMANDS`.
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -77,7 +79,25 @@ def _global_options(
 
 
 def main() -> None:
-    """Runs the command line and exits; never returns."""
+    """The process of a command. An interrupted one ends here, without the interpreter's end.
+
+    Threads of the HTTP library that are still at work would abort that, and an import that was
+    interrupted makes Python end by the signal: scripts have to see the exit code.
+    """
+    try:
+        command()
+    except SystemExit as ended:
+        # Spark has a process of its own to end.
+        if ended.code == exits.INTERRUPTED and "pyspark" not in sys.modules:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError):
+                    stream.flush()
+            os._exit(exits.INTERRUPTED)
+        raise
+
+
+def command() -> None:
+    """Runs the command line and raises SystemExit; never returns."""
     if not __debug__:
         _fail("python -O removes the checks that keep data safe; run without it", exits.NOT_SO)
     try:

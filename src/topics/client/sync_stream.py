@@ -20,6 +20,11 @@ T = TypeVar("T")
 AHEAD_MAX = 4
 # How soon a thread that waits for room sees that nobody wants more.
 ROOM_S = 0.1
+# How soon the caller hears a signal that came just before it waited: such a one wakes nobody.
+SIGNALS_S = 0.5
+# How long the end waits for the thread: an interpreter that ends while threads of the HTTP library
+# still call into it is aborted.
+END_S = 2.0
 
 
 class Stream(Generic[T]):
@@ -42,7 +47,10 @@ class Stream(Generic[T]):
         self._thread.start()
         try:
             while True:
-                got = self._ahead.get()
+                try:
+                    got = self._ahead.get(timeout=SIGNALS_S)
+                except queue.Empty:
+                    continue
                 if got is None:
                     return
                 if isinstance(got, BaseException):
@@ -62,6 +70,8 @@ class Stream(Generic[T]):
                 loop.call_soon_threadsafe(task.cancel)
             except RuntimeError:
                 pass  # It has ended by itself.
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(END_S)
 
     def __enter__(self) -> Self:
         return self
