@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import typer
 
 from tests.support.commands import Topics
 from topics import Client
-from topics.cli import exits
+from topics.cli import exits, server
 
 pytestmark = pytest.mark.slow
 
@@ -175,6 +177,25 @@ def test_a_place_for_backups_is_asked_for_and_not_made_up(topics: Topics, tmp_pa
     told = topics("backup", "ls", "s3://nobody/here", code=exits.UNREACHABLE).stderr
     assert told.startswith("topics: s3://nobody/here can not be read: ")
     assert topics.json("backup", "ls", str(tmp_path)) == []
+
+
+def test_since_and_a_number_are_the_last_records_of_those(topics: Topics, client: Client) -> None:
+    client.append("young", [{"data": n} for n in range(5)])
+    client.delete("young", before_seq=2)
+    found = topics.json("tail", "young", "--since", "1h", "-n", "2")
+    assert [one["data"] for one in found] == [3, 4]
+    assert len(topics.json("tail", "young", "--since", "1h")) == 4
+    assert topics.json("tail", "young", "--since", "1h", "-n", "0") == []
+
+
+def test_ctrl_c_at_a_question_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> bool:
+        raise typer.Abort
+
+    monkeypatch.setattr("sys.stdin", mock.Mock(isatty=lambda: True))
+    monkeypatch.setattr(typer, "confirm", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        server.is_sure("Remove all?", yes=False)
 
 
 def test_a_topic_made_anew_is_not_called_lost(topics: Topics, client: Client) -> None:

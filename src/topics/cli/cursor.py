@@ -41,7 +41,9 @@ def ls(
 def put(
     topic: server.Topic,
     cursor: Name,
-    seq: Annotated[int, typer.Argument(min=0, help="The last seq that was consumed.")],
+    seq: Annotated[
+        int, typer.Argument(metavar="SEQ", min=0, help="The last seq that was consumed.")
+    ],
     reset: Annotated[bool, typer.Option("--reset", help="Backwards, too.")] = False,
     hold_bytes: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Keep unread records, up to so many bytes.")

@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 def put(
     bucket: Bucket,
     key: Key,
-    value: Annotated[str, typer.Argument(help="JSON, or - to read it from standard input.")],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="JSON, or - to read it from standard input.")
+    ],
     if_seq: IfSeq = None,
     url: server.Url = None,
     token: server.Token = None,

@@ -19,8 +19,8 @@ def register(app: typer.Typer) -> None:
 
 @group.command()
 def create(
-    source: Annotated[str, typer.Argument(help="Where records are read.")],
-    dest: Annotated[str, typer.Argument(help="Where copies are written.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Where records are read.")],
+    dest: Annotated[str, typer.Argument(metavar="DEST", help="Where copies are written.")],
     name: Annotated[str | None, typer.Option(help="Its name; SOURCE->DEST if none.")] = None,
     tag: Annotated[
         str | None, typer.Option(help="Only records of this tag; a * at the end: of this prefix.")
@@ -62,7 +62,7 @@ def create(
 
 @group.command()
 def ls(
-    prefix: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Only names that begin so.")] = "",
     url: server.Url = None,
     token: server.Token = None,
     as_json: server.Json = False,

@@ -203,4 +203,8 @@ def is_sure(question: str, yes: bool) -> bool:
     """Asks where a person can answer; a script has meant what it wrote."""
     if yes or not sys.stdin.isatty():
         return True
-    return typer.confirm(question, err=True)
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        # Ctrl-C, or the end of the input.
+        raise KeyboardInterrupt from None

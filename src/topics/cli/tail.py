@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -73,19 +75,19 @@ def _follow(client: Client, places: dict[str, int], *, as_json: bool) -> None:
 
 def last_items(
     client: Client, topic: str, last: int | None, since_ms: int | None
-) -> tuple[list[Record | Gap], int]:
+) -> tuple[Iterable[Record | Gap], int]:
     """The last records of a topic with the gaps between them, and the seq after them."""
     head = client.topic(topic).head_seq
     if since_ms is not None:
         at = client.seq_at(topic, since_ms)
         start = head if at.seq is None else at.seq - 1
-        items = window(client, topic, start, head)
-        return (items if last is None else items[len(items) - min(last, len(items)) :]), head
+        younger = window(client, topic, start, head)
+        return (younger if last is None else _last(younger, last)), head
     wanted = LAST_DEFAULT if last is None else last
     width = wanted
     while True:
         start = max(head - width, 0)
-        items = window(client, topic, start, head)
+        items = list(window(client, topic, start, head))
         records = [index for index, item in enumerate(items) if isinstance(item, Record)]
         if len(records) >= wanted or start == 0:
             first = records[-wanted] if 0 < wanted <= len(records) else 0
@@ -93,16 +95,26 @@ def last_items(
         width = max(width * WIDER, 1)
 
 
-def window(client: Client, topic: str, start: int, head: int) -> list[Record | Gap]:
-    """Everything in (start, head], in order."""
-    items: list[Record | Gap] = []
+def _last(items: Iterable[Record | Gap], wanted: int) -> Iterable[Record | Gap]:
+    """The last records of a run that may be long, and the gaps between them."""
+    kept: deque[Record | Gap] = deque()
+    records = 0
+    for item in items:
+        kept.append(item)
+        records += isinstance(item, Record)
+        while records > wanted:
+            records -= isinstance(kept.popleft(), Record)
+    return kept if wanted else ()
+
+
+def window(client: Client, topic: str, start: int, head: int) -> Iterator[Record | Gap]:
+    """Everything in (start, head], in order, a page at a time."""
     while start < head:
         page: RangePage = client.range(topic, from_seq=start, to_seq=head)
-        items += in_order(page)
+        yield from in_order(page)
         if page.complete or page.next_from_seq <= start:
-            break
+            return
         start = page.next_from_seq
-    return items
 
 
 def in_order(page: RangePage) -> list[Record | Gap]:

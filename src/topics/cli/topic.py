@@ -171,7 +171,7 @@ def change(
 
 @group.command()
 def ls(
-    prefix: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Only names that begin so.")] = "",
     sort: Annotated[Sort, typer.Option(help="By name, or the largest first.")] = Sort.NAME,
     url: server.Url = None,
     token: server.Token = None,
