@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
 import typer
 
@@ -186,6 +187,25 @@ def test_since_and_a_number_are_the_last_records_of_those(topics: Topics, client
     assert [one["data"] for one in found] == [3, 4]
     assert len(topics.json("tail", "young", "--since", "1h")) == 4
     assert topics.json("tail", "young", "--since", "1h", "-n", "0") == []
+
+
+def test_what_was_exported_can_be_appended(topics: Topics, client: Client, tmp_path: Path) -> None:
+    """With tag, node, meta and every spelling of the data; a gap is left out, and said to be."""
+    client.create_topic("from", cap_records=4)
+    client.append("from", [{"data": n} for n in range(3)])
+    odd = msgspec.Raw(b'{"a" : 1.0,"a":"\\ud800", "gap_from": 1, "$seq": 2}')
+    client.append("from", [{"data": odd, "tag": "t", "node": "n", "meta": {"k": "v"}}])
+    client.append("from", [{"data": None}, {"data": "x", "tag": "u"}])
+    file = str(tmp_path / "from.jsonl")
+    topics("export", "from", file)
+    told = topics("append", "to", "--records", file).stderr
+    assert told == "4 records sent to to (seq 1 to 4); 1 gap left out\n"
+    here = client.diff("from", include_tags=True, from_seq=2)
+    there = client.diff("to", include_tags=True)
+    for before, after in zip(here.records, there.records, strict=True):
+        assert bytes(before.data) == bytes(after.data)
+        assert (before.tag, before.node, before.meta) == (after.tag, after.node, after.meta)
+    assert there.records[1].tag == "t"
 
 
 def test_ctrl_c_at_a_question_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

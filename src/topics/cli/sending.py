@@ -19,6 +19,7 @@ import msgspec
 import typer
 
 from topics.cli import exits, server
+from topics.cli.exported import as_written
 from topics.client.client import Client
 from topics.client.request import encode
 from topics.client.values import Appended
@@ -31,7 +32,8 @@ Files = Annotated[
     typer.Argument(metavar="FILE", help="Files to read; - or none: standard input."),
 ]
 Records = Annotated[
-    bool, typer.Option("--records", help="Each line is a whole record: data, tag, node, meta.")
+    bool,
+    typer.Option("--records", help="Each line is a whole record, or one of an export."),
 ]
 Text = Annotated[bool, typer.Option("--text", help="Each line is text, and becomes a JSON string.")]
 CHUNK_BYTES = 1024 * 1024
@@ -70,6 +72,8 @@ class Sender:
         # Behind the records: `,"node":…}`.
         self._rest = b"," + encode(fields)[1:] if fields else b"}"
         self.count = 0
+        # Lines of an export that tell of a loss, and are no records.
+        self.gaps = 0
         self.first: int | None = None
         self.last: int | None = None
         self._line_number = 0
@@ -97,7 +101,8 @@ class Sender:
 
     def summary(self) -> str:
         place = "" if self.first is None else f" (seq {self.first} to {self.last})"
-        return f"{server.counted(self.count, 'record')} sent to {self._topic}{place}"
+        gaps = f"; {server.counted(self.gaps, 'gap')} left out" if self.gaps else ""
+        return f"{server.counted(self.count, 'record')} sent to {self._topic}{place}{gaps}"
 
     def _send_file(self, name: str, progress: Callable[[int], None] | None) -> None:
         self._file, self._line_number = "standard input" if name == "-" else name, 0
@@ -143,6 +148,10 @@ class Sender:
             kept = [stripped for line in lines if (stripped := line.strip(_BLANK))]
             if not _are_json(kept):
                 self._find_fault(lines)
+        if self._lines == "records":
+            records = [record for line in kept if (record := as_written(line)) is not None]
+            self.gaps += len(kept) - len(records)
+            kept = records
         if not kept:
             return None
         if self._lines == "records":
@@ -166,7 +175,7 @@ class Sender:
             return error
         sent = [
             offset for offset, line in enumerate(lines, 1)
-            if self._lines == "text" or line.strip(_BLANK)
+            if self._lines == "text" or ((kept := line.strip(_BLANK)) and as_written(kept))
         ]  # fmt: skip
         words = f"{self._place(sent[int(named[1])])}: {error.message}"
         return type(error)(words, **error.detail)
