@@ -41,7 +41,7 @@ class RecordFields(TypedDict, total=False):
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """`performance` says where the server's time went, in milliseconds."""
 
-    performance: dict[str, float] = {}
+    performance: dict[str, int | float] = {}
 
 
 class TopicPut(Answer, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ class StagesDropped(Answer, frozen=True, kw_only=True):
 
 
 class Deleted(types.Deleted, frozen=True, kw_only=True):
-    performance: dict[str, float] = msgspec.field(default_factory=dict)
+    performance: dict[str, int | float] = msgspec.field(default_factory=dict)
 
 
 class TopicRewritten(Answer, frozen=True, kw_only=True):
