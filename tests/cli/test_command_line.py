@@ -39,6 +39,7 @@ def test_help_names_every_command_and_the_exit_codes(option: str) -> None:
     assert "Exit codes" in done.stdout
     for command in COMMANDS:
         assert command in done.stdout
+    assert "..." not in done.stdout.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -43,7 +43,7 @@ def backup(
     token: server.Token = None,
     as_json: server.Json = False,
 ) -> None:
-    """Back up everything to a directory or a bucket; list and verify backups.
+    """Back up all to a directory or a bucket; list and verify backups.
 
     The running server copies beside its work what DEST does not have yet, under a key with the
     scope admin; a directory is one of the server. Where none runs, the directory that it would

@@ -54,7 +54,7 @@ def bench(
     url: server.Url = None,
     token: server.Token = None,
 ) -> None:
-    """Measure a server from here: appends, batches, reads, one after the other.
+    """Measure a server from here: appends, batches, reads, in turn.
 
     It makes a topic of its own and removes it. One client that waits for each answer measures the
     way there and back; what many clients get together is more.

@@ -49,7 +49,7 @@ def erase(
     token: server.Token = None,
     as_json: server.Json = False,
 ) -> None:
-    """Erase the records of a tag: from the log, its files on disk, and the lake.
+    """Erase the records of a tag from the log, its files and the lake.
 
     The log deletes them, its files are written anew without them, the lake's rows go, and with them
     every older version of that table. Records that are written later stay.

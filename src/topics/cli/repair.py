@@ -26,7 +26,7 @@ def repair(
     cold_dir: directory.ColdDir = "",
     as_json: directory.Json = False,
 ) -> None:
-    """Save what can be read of a damaged data directory and record the rest as lost.
+    """Save what a damaged directory still has; tell the rest as lost.
 
     Without --accept-loss nothing is changed: exits 1 when something would be lost, else 0. With
     it, what can not be read becomes a `corruption` gap that readers are told about, and the old

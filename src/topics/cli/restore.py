@@ -42,7 +42,7 @@ def restore(
     ] = False,
     as_json: server.Json = False,
 ) -> None:
-    """Build a new data directory from a backup, as of its end or of a moment.
+    """Build a data directory from a backup, of its end or of a moment.
 
     A moment has to lie in the span of a backup, which `topics backup ls` shows.
 

@@ -25,9 +25,9 @@ def scrub(
     cold_dir: directory.ColdDir = "",
     as_json: directory.Json = False,
 ) -> None:
-    """Erase deleted, evicted and expired records from every file of a data directory.
+    """Erase what was deleted, evicted or expired from every file.
 
-    Segments are written anew without them; the old ones, spent log files, old snapshots and all
+    Segments are written anew without it; the old ones, spent log files, old snapshots and all
     copies in broken/ and quarantine/ are removed. No server may be using the directory.
 
     Example: topics scrub topics-data
@@ -35,7 +35,11 @@ def scrub(
     with directory.reaching(path, as_json=as_json):
         directory.require_format(path)
         directory.store_of(cold_dir, ReadOnlyFs(OsFs()))
-        with Engine.open(path, settings=directory.settings_for(cold_dir)) as engine:
+        # How much there is to do nobody knows before: the bar only says that it is at work.
+        with (
+            directory.progress_bar("scrubbing"),
+            Engine.open(path, settings=directory.settings_for(cold_dir)) as engine,
+        ):
             done = engine.scrub(keep_aside=keep_aside)
     if as_json:
         directory.write_json(done)
