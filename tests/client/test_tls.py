@@ -68,6 +68,16 @@ def test_an_authority_of_ones_own_is_trusted_when_it_is_named(url: str, certific
         assert client.health().status == "ok"
 
 
+@pytest.mark.parametrize("text", [None, "", "not PEM", "-----BEGIN CERTIFICATE-----\nAA\n"])
+def test_a_file_without_authorities_is_told_at_once(tmp_path: Path, text: str | None) -> None:
+    """As an error of ours: else every connection would fail, or a library's error come out."""
+    file = tmp_path / "ca.pem"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(errors.InvalidRequest, match=f"ca_file {file} can not be used"):
+        Client("https://127.0.0.1:1", ca_file=str(file))
+
+
 def test_a_socket_trusts_the_same(certificates: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "leaf.pem", certificates / "leaf.key")

@@ -40,7 +40,9 @@ def test_any_path_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             engine.append("t", [{"data": 1}])
         with Engine.open(path) as engine:
             assert engine.state("t").head_seq == 1
-    assert {entry.name for entry in tmp_path.iterdir()} == {"a", "b", "c", "d"}
+    with Engine.open(b"e") as engine:  # type: ignore[arg-type]
+        engine.append("t", [{"data": 1}])
+    assert {entry.name for entry in tmp_path.iterdir()} == {"a", "b", "c", "d", "e"}
 
 
 def test_the_directory_of_a_few_records_is_small(tmp_path: Path) -> None:

@@ -50,4 +50,21 @@ def options_of(
     if not known.isprintable():
         # Not shown: it may be a key with the end of its line.
         raise InvalidRequest("the API key has a line break or another control character in it")
+    if ca_file is not None:
+        _check_authorities(ca_file)
     return Options(place, known, timeout_s=timeout_s, ca_file=ca_file, retries=retries)
+
+
+def _check_authorities(ca_file: str) -> None:
+    """Raises InvalidRequest: the libraries raise errors of their own, or take a file without any."""
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca_file)
+    except OSError as error:
+        # Errors of TLS are such, too.
+        why = getattr(error, "reason", None) or error.strerror or str(error)
+        raise InvalidRequest(
+            f"ca_file {ca_file} can not be used: {why}; it needs PEM certificates of authorities",
+            ca_file=ca_file,
+        ) from None

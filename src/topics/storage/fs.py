@@ -295,8 +295,8 @@ def shown(text: str) -> str:
 
 
 def text_of(path: AnyPath) -> str:
-    """A path as it is used from here on."""
-    return os.fspath(path)
+    """A path as it is used from here on; bytes are one, too, to who does without types."""
+    return os.fsdecode(path)
 
 
 def join(*parts: str) -> str:
