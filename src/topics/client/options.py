@@ -56,7 +56,7 @@ def options_of(
 
 
 def _check_authorities(ca_file: str) -> None:
-    """Raises InvalidRequest: the libraries raise errors of their own, or take a file without any."""
+    """Raises InvalidRequest; libraries raise errors of their own, or take a file without any."""
     import ssl
 
     try:
