@@ -15,6 +15,7 @@ from tests.spark.support import Log
 from topics.client.client import Client
 from topics.lake import sync as syncing
 from topics.lake.layout import Lake
+from topics.lake.sessions import for_commits
 from topics.lake.sync import TopicSync
 
 COLUMNS = {
@@ -312,3 +313,14 @@ def test_new_tables_can_be_parted_by_day(lake: LakeBeside) -> None:
     lake.sync(topic)
     assert lake.told(topic) == [1, 2, (3, 2, "recreated")]
     assert lake.audit() == []
+
+
+def test_commits_have_a_session_that_is_set_as_the_one_it_stands_beside(log: Log) -> None:
+    """Days of tables follow from the time zone: what was set since Spark started goes along."""
+    started = log.spark.newSession()
+    started.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    beside = for_commits(started)
+    assert beside is for_commits(started)
+    assert beside.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    assert beside.conf.get("spark.sql.adaptive.enabled") == "false"
+    assert started.conf.get("spark.sql.adaptive.enabled") == "true"

@@ -9,6 +9,7 @@ gap's row, or deleted by the server's own account, whatever crashes, repeats or 
 - `accounts`: what the server said was deleted, kept for when its epoch is over.
 - `schemas`: columns that users ask for beyond those of every table.
 - `dead_letters`: what a user's schema has rejected, a table of its own.
+- `sessions`: the session of Spark that commits.
 - `sync`: from the log to the table, rows and position in one commit.
 - `loop`: which topics, how often, for how long without the server.
 - `freshness`: how old rows get before they are in a table.

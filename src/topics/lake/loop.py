@@ -7,18 +7,21 @@ created anew in the middle) is tried again; all else ends the sync with its erro
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from topics.client.client import Client
-from topics.client.values import TopicSummary
+from topics.client.values import TopicState, TopicSummary
 from topics.errors import (
     Closed,
     Conflicting,
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 THREADS = 4
+# Topics that are written now and then: side by side each step of them would only take longer.
+FEW_ROWS = 20_000
+FEW_AT_ONCE = max(2, os.cpu_count() or 1)
 NOTHING = {"rows": 0, "rejected": 0}
 PAUSE_S, AWAY_PAUSE_S = 0.5, 1.0
 # How often what follows the rows is done while a topic is written.
@@ -102,16 +108,18 @@ class SyncLoop:
         self._give_up_after_s = give_up_after_s
         self._wishes = wishes
         self._told, self._says = told, says
-        self._freshness = Freshness(THREADS, PAUSE_S, says)
+        self._freshness = Freshness(min(THREADS, FEW_AT_ONCE), PAUSE_S, says)
         self._courses: dict[str, _Course] = {}
         self.results: dict[str, dict[str, Any]] = {}
         self.stopping = threading.Event()
+        self._few = threading.BoundedSemaphore(FEW_AT_ONCE)
 
     def once(self) -> None:
         """Up to the heads that are there now. Raises NotFound, Unreachable."""
         found = self._patiently(self._found)
         with ThreadPoolExecutor(THREADS) as threads:
-            self._wait_for([threads.submit(self._drain, each) for each in found])
+            drain = self._drain
+            self._wait_for([threads.submit(drain, each.topic, each.head_seq) for each in found])
 
     def forever(self) -> None:
         """Until `stopping` is set. Raises NotFound, Unreachable."""
@@ -171,33 +179,43 @@ class SyncLoop:
         return self._courses[topic]
 
     def _timed_drain(self, found: TopicSummary) -> None:
-        begun_s, rows = time.monotonic(), self._rows_of(found.topic)
-        self._drain(found)
-        if self._rows_of(found.topic) > rows:
-            self._freshness.committed(found.topic, time.monotonic() - begun_s)
-        else:
-            self._freshness.unchanged(found.topic)
+        with self._turn(found):
+            begun_s, rows = time.monotonic(), self._rows_of(found.topic)
+            # To where the topic is by then: what came while it waited goes along.
+            self._drain(found.topic, None)
+            if self._rows_of(found.topic) > rows:
+                self._freshness.committed(found.topic, time.monotonic() - begun_s)
+            else:
+                self._freshness.unchanged(found.topic)
+
+    def _turn(self, found: TopicSummary) -> AbstractContextManager[Any]:
+        """Few at a time of those that have little to read; whoever has much waits for none."""
+        before = self.results.get(found.topic)
+        is_few = before is not None and 0 <= found.head_seq - before["seq"] <= FEW_ROWS
+        return self._few if is_few else nullcontext()
 
     def _rows_of(self, topic: str) -> int:
         found: int = self.results.get(topic, NOTHING)["rows"]
         return found
 
-    def _drain(self, found: TopicSummary) -> None:
-        """Steps until a topic's table has come to its head, or the topic is gone."""
-        course = self._course(found.topic)
+    def _drain(self, topic: str, upto: int | None) -> None:
+        """Steps until a table is at `upto`, or where its topic was, or the topic is gone."""
+        course = self._course(topic)
         while not self.stopping.is_set():
-            moved = self._patiently(lambda: self._step(course.sync, found.head_seq))
+            moved = self._patiently(partial(self._step, course.sync, upto))
             if moved is None:
                 return
-            self._count(found.topic, moved)
+            self._count(topic, moved)
+            # No further: a topic that is written faster than it is read keeps no thread for good.
+            upto = moved.state.head_seq if upto is None else upto
             if moved.seq >= moved.head:
                 if self._end(course, moved):
-                    course.done = _seen(found)
+                    course.done = _seen(moved.state)
                 return
 
-    def _step(self, sync: TopicSync, head: int) -> Moved | None:
+    def _step(self, sync: TopicSync, upto: int | None) -> Moved | None:
         try:
-            return sync.step(head)
+            return sync.step(upto)
         except TopicNotFound:
             return None
 
@@ -274,5 +292,5 @@ def _is_passing(error: Exception) -> bool:
     return any(word in str(error) for word in _PASSING_WORDS)
 
 
-def _seen(found: TopicSummary) -> Seen:
+def _seen(found: TopicSummary | TopicState) -> Seen:
     return found.epoch, found.head_seq, found.earliest_seq, found.count

@@ -30,6 +30,7 @@ from topics.lake.accounts import Account, EpochOver
 from topics.lake.dead_letters import DeadLetters, is_judged
 from topics.lake.layout import Lake
 from topics.lake.schemas import Extras, settled
+from topics.lake.sessions import for_commits
 from topics.lake.spans import without
 from topics.lake.table import RECREATED, Snapshot, Table
 
@@ -46,11 +47,15 @@ _RETRIES = 4
 
 @dataclass(frozen=True)
 class Moved:
-    """What a step did: where the table stands in which epoch, and where the topic ends."""
+    """What a step did: where the table stands in which epoch, and where it was to come.
+
+    `state` is the topic as it was when the step began.
+    """
 
     epoch: str
     seq: int
     head: int
+    state: TopicState
     rows: int = 0
     rejected: int = 0
 
@@ -101,12 +106,12 @@ class TopicSync:
             now = self._opened()
             known = self._placed(now, state)
             if known is None:
-                return Moved(state.epoch, 0, 1)
+                return Moved(state.epoch, 0, 1, state)
             head = state.head_seq if upto is None else min(upto, state.head_seq)
             # A loss that goes on behind it is told as a whole.
             head = max(head, state.earliest_seq - 1)
             if head <= known.seq:
-                return Moved(state.epoch, known.seq, head)
+                return Moved(state.epoch, known.seq, head, state)
             return self._read_on(now, known, state, head)
 
     def _opened(self) -> Snapshot:
@@ -178,7 +183,7 @@ class TopicSync:
         else:
             rows = rejected = 0
         self._known = _Known(now.version, known.account, end)
-        return Moved(state.epoch, end, head, rows, rejected)
+        return Moved(state.epoch, end, head, state, rows, rejected)
 
     def plan(self, options: SourceOptions, at: int, state: TopicState, head: int) -> Planning:
         """What a step will read, at most up to `head`. Raises EpochOver."""
@@ -195,7 +200,7 @@ class TopicSync:
 
     def append(self, now: Snapshot, plan: Planning, options: SourceOptions) -> None:
         """Reads what was planned and commits it, unless somebody was there since `now`."""
-        spark = self._spark()
+        spark = for_commits(self._spark())
         parts = 1
         if not self._is_whole:
             cores = spark.sparkContext.defaultParallelism

@@ -39,8 +39,12 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 # What of a row says where it stands, and nothing of what was written.
 _PLACE = ("topic", "epoch", "seq", "ts", "_kind", "_gap_to", "_gap_reason", DAY)
-# Statistics of other columns would keep values of records in the table's log.
-_STATISTICS = {"delta.dataSkippingStatsColumns": "epoch,seq,ts,_kind,_gap_to"}
+_PROPERTIES = {
+    # Statistics of other columns would keep values of records in the table's log.
+    "delta.dataSkippingStatsColumns": "epoch,seq,ts,_kind,_gap_to",
+    # A checkpoint costs as much as several small commits, and one more file to read little.
+    "delta.checkpointInterval": "40",
+}
 # Below this a reader of an older version may lose its files under its hands.
 RETENTION_H = 168
 
@@ -170,7 +174,7 @@ class Table(Stored):
             schema, days = SCHEMA.append(pa.field(DAY, pa.date32())), [DAY]
         with refusals(self.topic):
             DeltaTable.create(
-                self.uri, schema, mode="ignore", partition_by=days, configuration=_STATISTICS
+                self.uri, schema, mode="ignore", partition_by=days, configuration=_PROPERTIES
             )
 
     def append_frame(self, frame: DataFrame, planned: Snapshot) -> None:

@@ -36,7 +36,7 @@ def settings(master: str, *, with_delta: bool) -> dict[str, str]:
         # With 200 partitions a small query is mostly the starting of tasks.
         found |= {
             "spark.sql.shuffle.partitions": cores,
-            "spark.databricks.delta.snapshotPartitions": cores,
+            "spark.databricks.delta.snapshotPartitions": "1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
