@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.engines import World, seqs, tagged
+from tests.support.engines import World, explained, seqs, tagged
 from topics import errors
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
@@ -390,6 +390,49 @@ def test_a_full_disk_refuses_writes_and_nothing_else(durability: str) -> None:
     assert world.engine.append("t", [{"data": "x" * 60_000}]).first_seq == 3
     world.restart("kill")
     assert world.look("t").seqs == (2, 3)
+
+
+def until_full(world: World) -> int:
+    """Writes until there is no room; how much."""
+    for count in range(1000):
+        try:
+            world.engine.append("t", [{"data": "x" * 16_000}])
+        except DiskFull:
+            return count * 16_000
+    raise AssertionError("the disk is endless")
+
+
+def test_a_disk_without_room_for_a_whole_log_file_is_not_full_yet() -> None:
+    """Smaller ones are made; and something is left for the checkpoint that gives room back."""
+    world = World(disk=FakeDisk(), wal_shards=1, wal_file_bytes=MIB)
+    world.engine.put_topic("t", {"durability": "fsync"})
+    until = world.disk.used_bytes() + 900 * KIB
+    world.disk.capacity_bytes = until
+    assert until_full(world) >= MIB + 500 * KIB
+    assert until - world.disk.used_bytes() >= 64 * KIB
+    before = world.look("t")
+    world.restart("kill")
+    assert world.look("t") == before
+
+
+@pytest.mark.parametrize("room", [256 * KIB, 900 * KIB, 2400 * KIB])
+def test_what_is_deleted_on_a_full_disk_makes_room_without_a_restart(room: int) -> None:
+    """The delete takes what was kept for it, and a checkpoint follows."""
+    world = World(disk=FakeDisk(), wal_shards=1, wal_file_bytes=MIB)
+    world.engine.put_topic("t", {"durability": "fsync"})
+    world.disk.capacity_bytes = world.disk.used_bytes() + room
+    first = until_full(world)
+    head = world.engine.state("t").head_seq
+    world.engine.delete("t", before_seq=head + 1)
+    for _ in range(20):
+        world.clock.advance(500)
+        while world.engine.maintain(1.0):
+            pass
+    assert until_full(world) >= first // 2
+    assert explained(world.engine, "t")[0] == (1, head, "deleted")
+    seqs_before = world.look("t").seqs
+    world.restart("kill")
+    assert world.look("t").seqs == seqs_before
 
 
 def test_a_full_disk_does_not_half_delete_a_topic() -> None:

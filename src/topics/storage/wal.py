@@ -32,6 +32,8 @@ from topics.storage.marks import Marks
 
 # The least that a start on a full disk makes do with, for each shard.
 START_BYTES = 8 * 1024
+# Which part of a whole file appends leave free on a disk that has no room for a whole one.
+SPARE_PART = 16
 SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 1_000_000)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -88,6 +90,8 @@ class WalStats:
     queue_depth_peak: int = 0
     # Whether the last write found no space.
     is_full: bool = False
+    # How often there was room again after that, as for a delete that takes what is kept for it.
+    returns_total: int = 0
     # How many syncs took at most as long as each edge; the last count is of all that took longer.
     sync_counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_EDGES_US) + 1))
     sync_us_sum: float = 0.0
@@ -147,10 +151,10 @@ class Shard:
     def is_dirty(self) -> bool:
         return self.synced < self.position
 
-    def create_file(self, number: int, capacity: int) -> WalFile:
+    def create_file(self, number: int, capacity: int, spare: int = 0) -> WalFile:
         """Creates, preallocates and names a file durably, and enters it in MARKS.
 
-        Raises OSError with nothing changed, or Poisoned.
+        So much is to be spare beside it. Raises OSError with nothing changed, or Poisoned.
         """
         name = file_name(self.generation, self.index, number)
         path = join(self.directory, name)
@@ -161,7 +165,9 @@ class Shard:
         )  # fmt: skip
         file = self.fs.open(path, create=True)
         try:
-            file.allocate(capacity)
+            file.allocate(capacity + spare)
+            if spare:
+                file.truncate(capacity)
             file.pwrite(header.encode(), 0)
             file.sync()
             self.fs.sync_dir(self.directory)
@@ -222,7 +228,9 @@ class Shard:
         stats.frames_total += len(entries)
         stats.batches_total += 1
         stats.bytes_written_total += size
-        stats.is_full = False
+        if stats.is_full:
+            stats.is_full = False
+            stats.returns_total += 1
         self.write_s = self.clock.monotonic_s() - began
         return self.position
 
@@ -258,7 +266,7 @@ class Shard:
         if length + self.settings.wal_reserve_bytes <= left:
             return
         try:
-            self._rotate(length)
+            self._rotate(length, self.settings.wal_file_bytes // SPARE_PART)
         except OSError as error:
             if error.errno not in (*FULL, *NO_FILES):
                 raise self._failed(error) from error
@@ -276,19 +284,34 @@ class Shard:
     def rotate(self) -> None:
         """Goes on in a new file; raises DiskFull or Poisoned with the log as it was."""
         try:
-            self._rotate(0)
+            self._rotate(0, 0)
         except OSError as error:
             raise self._not_begun(error) from error
 
-    def _rotate(self, length: int) -> None:
+    def _rotate(self, length: int, spare: int) -> None:
         room = frames.padded(SECTOR + length + self.settings.wal_reserve_bytes)
-        capacity = max(self.settings.wal_file_bytes, room)
-        following = self.create_file(self.current.number + 1, capacity)
+        following = self._following(max(self.settings.wal_file_bytes, room), room, spare)
         with self.lock:
             self.unsynced.append(self.current)
             self.current = following
             self.offset = SECTOR
         self.stats.rotations_total += 1
+
+    def _following(self, capacity: int, capacity_min: int, spare: int) -> WalFile:
+        """The next file: a smaller one, with something spare, where a whole one has no room.
+
+        Else a disk with less room than that would stay full whatever is deleted: space comes back
+        with a checkpoint, which begins with a new file, the smallest, and needs what is spare for
+        itself. Raises OSError.
+        """
+        number, is_whole = self.current.number + 1, True
+        while True:
+            try:
+                return self.create_file(number, capacity, 0 if is_whole else spare)
+            except OSError as error:
+                if error.errno not in FULL or (capacity <= capacity_min and not is_whole):
+                    raise
+            is_whole, capacity = False, max(capacity // 4 if spare else 0, capacity_min)
 
     def _not_begun(self, error: OSError) -> DiskFull | Poisoned:
         """Why there is no new file. What could not be opened was not written to either."""
@@ -362,38 +385,3 @@ class Shard:
     def close(self) -> None:
         for wal_file in [*self.unsynced, self.current]:
             wal_file.file.close()
-
-
-def start_bytes(needed: int) -> int:
-    """How large the first file of a shard is at least when a start writes so much to it.
-
-    A quarter of it may be kept for the next one.
-    """
-    if needed <= START_BYTES // 2:
-        return START_BYTES
-    return frames.padded((needed + START_BYTES) * 4 // 3)
-
-
-def open_shards(shards: list[Shard], capacity: int, capacity_min: int) -> None:
-    """Makes the first file of each shard, smaller ones on a disk without room for whole ones.
-
-    Then deletes can be written, and the next write that needs a whole file asks for it again.
-    Raises OSError with nothing left behind.
-    """
-    opened: list[Shard] = []
-    while len(opened) < len(shards):
-        shard = shards[len(opened)]
-        try:
-            shard.open(capacity)
-            opened.append(shard)
-        except (OSError, Poisoned) as error:
-            shard.marks.begin_again()
-            for other in opened:
-                other.close()
-                with contextlib.suppress(OSError):
-                    other.fs.unlink(other.current.path)
-            opened.clear()
-            is_full = isinstance(error, OSError) and error.errno in FULL
-            if not is_full or capacity <= capacity_min:
-                raise
-            capacity = max(capacity // 4, capacity_min)

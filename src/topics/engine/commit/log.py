@@ -35,6 +35,11 @@ class Log:
         """Of all shards, which count together."""
         return self.shards[0].stats.bytes_written_total
 
+    @property
+    def returns_total(self) -> int:
+        """How often something was written after a write that found no room."""
+        return self.shards[0].stats.returns_total
+
     # -- writing -----------------------------------------------------------------------------
 
     def rotate(self) -> list[int]:

@@ -26,6 +26,10 @@ FOLD_KEYS = 500
 # the next one takes it while it recovers, because none of them lived long enough.
 GENERATIONS_MAX = 8
 GENERATIONS_READY_MAX = 32
+# How soon after the last one a checkpoint is taken because something, a delete maybe, was written
+# to a disk that was full; and how late at most after some that came to no end: each takes room.
+FULL_DISK_S = 2.0
+FULL_DISK_S_MAX = 600.0
 
 
 class Maintenance:
@@ -42,6 +46,9 @@ class Maintenance:
         self._positions: list[Mark] = []
         # What the log had when the last checkpoint began.
         self._logged_bytes = -core.unsealed.replayed_bytes
+        # How often a full disk had had room again by then, and how soon that counts.
+        self._returns = 0
+        self._full_disk_s = FULL_DISK_S
         self._freezer = Freezer()
         self._reclaimer = Reclaimer(core)
         self.eraser = Eraser(core)
@@ -219,8 +226,15 @@ class Maintenance:
         self._checkpoint_s = self.core.clock.monotonic_s()
         self.core.unsealed.seal()
         self._logged_bytes = self.core.log.bytes_written_total
+        unsealed, was_full = self.core.unsealed, self.core.log.returns_total > self._returns
+        self._returns = self.core.log.returns_total
+        self._full_disk_s = min(2 * self._full_disk_s, FULL_DISK_S_MAX)
         with self.core.sealing():
             yield from checkpoint(self.core)
+            self._full_disk_s = FULL_DISK_S
+            if was_full and (unsealed.is_untrimmed or unsealed.is_held):
+                # The log is trimmed by the second one.
+                self._returns = -1
             yield from relocation.relocate(self.core)
 
     def _tick(self, now_s: float) -> None:
@@ -257,7 +271,8 @@ class Maintenance:
         The log itself counts half: cursors, leases and deletes may go on for days without a record
         being written, and it must not grow as long. Neither may it with every start: what was
         replayed counts like what was written, and so do many starts after one another. And what is
-        to leave the disk is not kept there because nobody writes any more.
+        to leave the disk is not kept there because nobody writes any more, nor because a full disk
+        had room for the delete and for nothing else.
         """
         core, settings = self.core, self.core.settings
         unsealed, segments = core.unsealed, core.segments
@@ -272,6 +287,7 @@ class Maintenance:
             or core.tiering.wants_switch
             or (segments.leaving_bytes >= settings.seal_bytes and not unsealed.is_untrimmed)
             or (age_s >= self._reclaimer.step_s and is_asked)
+            or (age_s >= self._full_disk_s and core.log.returns_total > self._returns)
         )
 
     def _fold(self, topic: Topic) -> bool:
