@@ -280,6 +280,12 @@ def test_bad_values_are_refused_before_they_are_sent(client: Client) -> None:
     """What JSON can not say, and what is no URL."""
     with pytest.raises(errors.InvalidRequest, match="JSON"):
         client.append("t", [{"data": object()}])
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(errors.InvalidRequest, match="NaN and infinity"):
+            client.append("t", [{"data": {"ok": None, "deep": [1.5, {"n": (number,)}]}}])
+        with pytest.raises(errors.InvalidRequest, match="NaN and infinity"):
+            client.kv("b").put("k", number)
+    client.append("t", [{"data": {"ok": None, "deep": [1.5, msgspec.Raw(b"null")]}}])
     for url in ("localhost:4000", "ftp://host", "http://"):
         with pytest.raises(errors.InvalidRequest, match="URL"):
             Client(url)

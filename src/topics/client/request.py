@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -57,9 +58,29 @@ _ENCODER = msgspec.json.Encoder()
 def encode(value: Any) -> bytes:
     """JSON. Raises InvalidRequest for what JSON can not say."""
     try:
-        return _ENCODER.encode(value)
+        text = _ENCODER.encode(value)
+        # The encoder writes null for them: nobody would know that there was a number.
+        is_whole = b"null" not in text or _has_numbers_only(
+            msgspec.to_builtins(value, enc_hook=_raw)
+        )
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest(f"this can not be written as JSON: {error}") from None
+    if not is_whole:
+        raise InvalidRequest("this can not be written as JSON: NaN and infinity are no numbers")
+    return text
+
+
+def _raw(_: Any) -> None:
+    """JSON that was written by somebody else."""
+
+
+def _has_numbers_only(value: Any) -> bool:
+    """Whether no float in it is NaN or infinity."""
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_has_numbers_only, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_has_numbers_only, value))
 
 
 def body(**fields: Any) -> bytes:
