@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -112,7 +111,6 @@ class SyncLoop:
         self._courses: dict[str, _Course] = {}
         self.results: dict[str, dict[str, Any]] = {}
         self.stopping = threading.Event()
-        self._few = threading.BoundedSemaphore(FEW_AT_ONCE)
 
     def once(self) -> None:
         """Up to the heads that are there now. Raises NotFound, Unreachable."""
@@ -124,11 +122,12 @@ class SyncLoop:
     def forever(self) -> None:
         """Until `stopping` is set. Raises NotFound, Unreachable."""
         found = self._patiently(self._found)
-        with ThreadPoolExecutor(THREADS) as threads:
+        # Those that have little to read wait in a row of their own, each for its turn.
+        with ThreadPoolExecutor(THREADS) as threads, ThreadPoolExecutor(FEW_AT_ONCE) as few:
             try:
                 while not self.stopping.is_set():
                     for each in found:
-                        self._begin(threads, each)
+                        self._begin(few if self._has_few(each) else threads, each)
                     self.stopping.wait(PAUSE_S)
                     self._freshness.tell_if_due()
                     found = self._patiently(self._listed)
@@ -146,7 +145,7 @@ class SyncLoop:
             course.work = None
         if course.done != _seen(found):
             self._freshness.seen(found.topic)
-            course.work = threads.submit(self._timed_drain, found)
+            course.work = threads.submit(self._timed_drain, found.topic)
 
     def _wait_for(self, works: list[Future[None]]) -> None:
         try:
@@ -178,21 +177,18 @@ class SyncLoop:
             self._courses[topic] = _Course(sync)
         return self._courses[topic]
 
-    def _timed_drain(self, found: TopicSummary) -> None:
-        with self._turn(found):
-            begun_s, rows = time.monotonic(), self._rows_of(found.topic)
-            # To where the topic is by then: what came while it waited goes along.
-            self._drain(found.topic, None)
-            if self._rows_of(found.topic) > rows:
-                self._freshness.committed(found.topic, time.monotonic() - begun_s)
-            else:
-                self._freshness.unchanged(found.topic)
+    def _timed_drain(self, topic: str) -> None:
+        begun_s, rows = time.monotonic(), self._rows_of(topic)
+        # To where the topic is by then: what came while it waited for a thread goes along.
+        self._drain(topic, None)
+        if self._rows_of(topic) > rows:
+            self._freshness.committed(topic, time.monotonic() - begun_s)
+        else:
+            self._freshness.unchanged(topic)
 
-    def _turn(self, found: TopicSummary) -> AbstractContextManager[Any]:
-        """Few at a time of those that have little to read; whoever has much waits for none."""
+    def _has_few(self, found: TopicSummary) -> bool:
         before = self.results.get(found.topic)
-        is_few = before is not None and 0 <= found.head_seq - before["seq"] <= FEW_ROWS
-        return self._few if is_few else nullcontext()
+        return before is not None and 0 <= found.head_seq - before["seq"] <= FEW_ROWS
 
     def _rows_of(self, topic: str) -> int:
         found: int = self.results.get(topic, NOTHING)["rows"]
