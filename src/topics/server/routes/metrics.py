@@ -248,7 +248,7 @@ class MetricsRoute:
             ("oldest_tombstone_seconds", "Age of the oldest marker of a deleted key per bucket.",
              lambda b: self._age_s(b.index.oldest_marker_ts())),
             # The contract's name for the same, as with the time that the process runs.
-            ("oldest_tombstone_age_ms", "The same in milliseconds.",
+            ("oldest_tombstone_age_ms", "Age of the oldest marker per bucket, in milliseconds.",
              lambda b: round(self._age_s(b.index.oldest_marker_ts()) * 1000)),
             ("tombstones_over",
              "Whether a bucket has more markers than TOPICS_KV_TOMBSTONES_WARN.",
