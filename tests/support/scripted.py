@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 # The head of a stream whose bytes never come.
 SILENT = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -60,31 +62,32 @@ class Scripted:
             threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
 
     def _serve(self, peer: socket.socket) -> None:
-        buffer = b""
-        with peer:
-            while True:
-                while b"\r\n\r\n" not in buffer:
-                    part = peer.recv(65536)
-                    if not part:
-                        return
-                    buffer += part
-                head, _, buffer = buffer.partition(b"\r\n\r\n")
-                text = head.decode()
-                length = next(
-                    (int(line.partition(":")[2]) for line in text.split("\r\n")
-                     if line.lower().startswith("content-length")), 0,
-                )  # fmt: skip
-                while len(buffer) < length:
-                    buffer += peer.recv(65536)
-                body, buffer = buffer[:length], buffer[length:]
-                self.requests.append((text, body))
-                # Whoever asks for more than was written is cut off.
-                line = self._lines.pop(0) if self._lines else b""
-                if not line:
-                    return
-                peer.sendall(line)
-                if is_cut(line):
-                    return
+        # A client may leave in the middle of anything, and a reset is how some of them do.
+        with peer, peer.makefile("rb") as asked, contextlib.suppress(OSError):
+            while self._is_answered(peer, asked):
+                pass
+
+    def _is_answered(self, peer: socket.socket, asked: BinaryIO) -> bool:
+        """Answers one request; whether another may follow on this connection."""
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            line = asked.readline()
+            if not line:
+                return False
+            head += line
+        text = head.removesuffix(b"\r\n\r\n").decode()
+        length = next(
+            (int(line.partition(":")[2]) for line in text.split("\r\n")
+             if line.lower().startswith("content-length")), 0,
+        )  # fmt: skip
+        body = asked.read(length)
+        if len(body) < length:
+            return False
+        self.requests.append((text, body))
+        # Whoever asks for more than was written is cut off.
+        answered = self._lines.pop(0) if self._lines else b""
+        peer.sendall(answered)
+        return bool(answered) and not is_cut(answered)
 
     def close(self) -> None:
         self._socket.close()
