@@ -13,7 +13,7 @@ from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
 from topics.settings import KIB
-from topics.testing import FakeClock, FakeDisk
+from topics.testing import FakeClock, FakeDisk, Lateness
 
 
 @pytest.mark.parametrize("how", ENDINGS)
@@ -348,3 +348,23 @@ def test_tickets_of_many_topics_end_in_order(world: World) -> None:
     ]
     for name in "abcd":
         assert values(world.engine.diff(name)) == list(range(10))
+
+
+def test_what_a_start_copied_counts_once(world: World) -> None:
+    """A ceiling that stands only where a crash of the machine may still take it is no promise.
+
+    The creation and a change of a topic are written and not synced, and the process is killed. The
+    next start copies both. Who then read both places would take the second creation for a newer
+    one, with the ceiling that the change had ended, and acknowledge records under it.
+    """
+    Lateness().attach(world.engine)
+    for ttl_ms in (0, 1000):
+        world.engine.submit_put("t", {"ttl_ms": ttl_ms})
+        world.engine.flush()
+    world.restart("kill")
+    Lateness().attach(world.restart("clean"))
+    ticket = world.engine.submit_append("t", request_of([{"data": 0}] * 3))
+    world.engine.flush()
+    head = ticket.result.last_seq if ticket.done else 0
+    world.restart("crash")
+    assert world.engine.state("t").head_seq >= head

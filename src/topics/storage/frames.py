@@ -243,7 +243,8 @@ def part_of(groups: Groups, first: int, stop: int) -> Groups:
     return Groups(
         groups.raw, groups.starts[first:stop], groups.frames[inside],
         groups.frame_group[inside] - first, groups.cols_at[inside], groups.payload_at[inside],
-        end_of(groups, stop - 1), groups.first_lsns[first:stop], groups.mark, groups.damaged,
+        end_of(groups, stop - 1) if stop else SECTOR, groups.first_lsns[first:stop], groups.mark,
+        groups.damaged,
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+
 from topics.errors import CorruptData
 from topics.storage import frames, wal
 from topics.storage.datadir import DataDir
@@ -54,6 +56,8 @@ class Timeline:
     damage: Damage | None = None
     # What MARKS says of it.
     vouch: Vouch = NOTHING
+    # Whether a later generation became ready: it has a copy of what stands behind the mark here.
+    is_succeeded: bool = False
     # Everything in front of this place is known to be durable.
     mark: Mark = NOWHERE
     boot_id: str = ""
@@ -104,6 +108,8 @@ def read_timeline(
 ) -> Iterator[Groups]:
     """Yields the valid groups file by file and sets `damage`, `mark`, `boot_id` and the ends.
 
+    Of a timeline with a successor only those in front of the mark: what stands behind it may go
+    with the next machine crash, and the copy stays. Who read both would know more than is durable.
     Frames of a timeline are numbered without gaps and a file says with which number it begins, so
     groups that vanished whole at the end of a file are missed when there is a next one. That the
     last ones vanished, MARKS knows.
@@ -146,9 +152,18 @@ def _read_files(
             line.damage = _damage(data, line, rest)
         elif line.mark < groups.mark:
             line.mark = groups.mark
-        yield groups
+        yield _in_front(line, log_file.number, groups) if line.is_succeeded else groups
         if line.damage is not None:
             return
+
+
+def _in_front(line: Timeline, number: int, groups: Groups) -> Groups:
+    """The groups that MARKS vouches for."""
+    mark = line.vouch.mark
+    if number < mark.number:
+        return groups
+    stop = int(np.searchsorted(groups.starts, mark.offset)) if number == mark.number else 0
+    return frames.part_of(groups, 0, stop)
 
 
 def header_of(raw: bytes, log_file: LogFile) -> FileHeader | None:
@@ -206,9 +221,11 @@ def wanted(
                 "`topics repair --accept-loss`.",
                 generation=generation, shard=shard, number=number,
             )  # fmt: skip
+    newest = max((line.generation for line, _ in found), default=0)
     for line, _ in found:
         line.vouch = known.lines.get((line.generation, line.shard), NOTHING)
         line.mark = line.vouch.mark
+        line.is_succeeded = line.generation < newest
     return found
 
 

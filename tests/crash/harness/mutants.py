@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant(
         "flags between those that are set cleared", "storage/segment.py",
         "        flags[places] = DEAD\n", "        flags[:] = 0\n        flags[places] = DEAD\n",
-        first="rewriting",
+        first="delete_after_seal",
     ),
     Mutant(
         "old segment removed before a snapshot is without it", "engine/upkeep/rewriting.py",
@@ -162,8 +162,8 @@ MUTANTS = (
     ),
     Mutant(
         "unsynced end not copied", "engine/recovery/recovery.py",
-        "        for tail in self._unsynced():\n            groups = tail.groups\n",
-        "        for tail in self._unsynced()[:0]:\n            groups = tail.groups\n",
+        "        for tail in self._tails:\n            groups = tail.groups\n",
+        "        for tail in self._tails[:0]:\n            groups = tail.groups\n",
     ),
     Mutant(
         "mark ahead of the sync", "storage/wal.py",

@@ -58,7 +58,6 @@ LOST_RUN_BYTES = 64
 class Tail:
     """Frames that are readable but not known to be durable."""
 
-    generation: int
     groups: Groups
     first: int
 
@@ -178,7 +177,7 @@ class Recovery:
             fresh = [i for i, at in enumerate(starts) if not Mark(number, int(at)) < line.mark]
             if fresh:
                 first = int((groups.frame_group < fresh[0]).sum())
-                self._tails.append(Tail(line.generation, groups, first))
+                self._tails.append(Tail(groups, first))
 
     def judge(self, lines: list[Timeline], clean: dict[tuple[int, int], bool]) -> None:
         """Whether anything acknowledged may be gone, from the last generation that became ready."""
@@ -236,7 +235,7 @@ class Recovery:
         def need(topic_id: int, size: int) -> None:
             needed[shard_of(topic_id, len(needed))] += size
 
-        for tail in self._unsynced():
+        for tail in self._tails:
             for row in tail.groups.frames[tail.first :][["topic", "cols", "size"]].tolist():
                 need(row[0], frames.padded(overhead + row[1] + row[2]))
             for (groups_id, index), lost in self.replay.bereft.items():
@@ -250,18 +249,13 @@ class Recovery:
             need(router.dest_id, len(router_frames.encode(router)) + frames.ENTRY.size)
         return start_bytes(max(needed))
 
-    def _unsynced(self) -> list[Tail]:
-        """What is older than the last generation that became ready was copied by that one."""
-        ready = self.replay.recovered_generation
-        return [tail for tail in self._tails if tail.generation >= ready]
-
     def _copy_tails(self) -> None:
         """Copies what may not be durable, byte for byte, into files that we sync ourselves.
 
         After a failed sync the page cache can show bytes the disk does not have. Of a map whose
         source a crash took, the copy says so: it is as durable as any other from here on.
         """
-        for tail in self._unsynced():
+        for tail in self._tails:
             groups = tail.groups
             table = groups.frames
             for index in range(tail.first, len(table)):

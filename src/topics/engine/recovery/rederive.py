@@ -100,7 +100,11 @@ class SourceBytes:
             same = (last_topic, last_generation) == (topic_id, generation)
             if same and first <= seq < first + len(columns):
                 return columns, first
-        found = self._in_log(topic_id, generation, seq, upto) or self._in_segments(topic_id, seq)
+        found = (
+            self._in_log(topic_id, generation, seq, upto) or self._in_segments(topic_id, seq)
+            # Its shard had not vouched for it yet: the next generation has it, copied.
+            or self._in_log(topic_id, generation + 1, seq, upto)
+        )  # fmt: skip
         if found is not None:
             self._last = (topic_id, generation, *found)
         return found

@@ -58,8 +58,6 @@ class Replay(Records):
         self.routed: set[int] = set()
         # The timeline and the file that groups are from, while maps are set aside.
         self._places: dict[int, tuple[Timeline, int]] = {}
-        # Topics of which the rest of a generation stands once more in a later one.
-        self._superseded: dict[int, int] = {}
         # Maps whose source a crash took, by their groups and their place there: what was lost.
         self.bereft: dict[tuple[int, int], list[tuple[int, int]]] = {}
         # A topic that was dropped stays so when the frame of its creation comes by again.
@@ -176,7 +174,7 @@ class Replay(Records):
             generation, groups, first, stop = later[0]
             if groups is None:
                 self.doubted(here)
-            elif not self._is_superseded(here, later[0]):
+            else:
                 kind = int(groups.frames["kind"][first])
                 self.apply(here, kind, groups, first, stop, generation)
             # Not before: what failed is applied again by whoever tries again.
@@ -196,31 +194,6 @@ class Replay(Records):
         wanted = rederive.wanted(dest, frame, int(groups.frames["first"][index]))
         lacks = rederive.lacks(self.sources, frame.source_id, generation, wanted)
         return frame.source_id if lacks else None
-
-    def _is_superseded(self, topic_id: int, later: Later) -> bool:
-        """Whether frames are to be left to the later generation that has copied them.
-
-        That one found them in the page cache after its predecessor was killed. Since then a crash
-        of the machine may have taken some, and left a map without its source; not the copies, which
-        were synced. Whatever follows that map is among them too.
-        """
-        generation, groups, first, _ = later
-        if self._superseded.get(topic_id) == generation:
-            return True
-        dest = self.core.by_id.get(topic_id)
-        if (
-            groups is None or dest is None or self.sources is None
-            or generation >= self.recovered_generation
-            or groups.frames["kind"][first] != frames.MAP
-            or self.is_vouched(groups, first)
-        ):  # fmt: skip
-            return False
-        frame = router_frames.decode_map(groups.payload(first))
-        wanted = rederive.wanted(dest, frame, int(groups.frames["first"][first]))
-        if not rederive.lacks(self.sources, frame.source_id, generation, wanted):
-            return False
-        self._superseded[topic_id] = generation
-        return True
 
     def is_vouched(self, groups: Groups, index: int) -> bool:
         """Whether a frame is known to have been durable."""

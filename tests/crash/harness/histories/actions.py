@@ -228,7 +228,7 @@ def claim(world: World, draw: random.Random) -> None:
     known = world.instance(name)
     assert known is not None
     gone = frozenset(seq for seq, state in enumerate(known.states, 1) if state != "live")
-    asked = Asked("claim", name, gone=gone)
+    asked = Asked("claim", name, gone=gone, lease_ms=known.lease_ms())
     world.ask(asked, lambda: world.engine.submit_claims(name, claimants))
 
 
@@ -380,7 +380,7 @@ def fault(world: World, draw: random.Random) -> None:
         planned.errno, planned.short_bytes = errno.ENOSPC, draw.choice(world.mood.shorts)
     if operation == "pread" and draw.random() < world.mood.flips:
         planned.read_effect, planned.damage_at = "bit-flip", draw.randrange(600)
-    world.faults.fault = planned
+    world.plan(planned)
 
 
 def memory(world: World, draw: random.Random) -> None:
@@ -391,9 +391,7 @@ def cold(world: World, draw: random.Random) -> None:
     """The cold store does not answer."""
     operation = draw.choice(("pread", "pwrite", "create", "open", "rename", "unlink", "sync"))
     is_long = draw.random() < 0.3
-    world.faults.fault = Fault(
-        operation, draw.randint(1, 2), path_contains="/cold/", forever=is_long
-    )
+    world.plan(Fault(operation, draw.randint(1, 2), path_contains="/cold/", forever=is_long))
 
 
 def spoil(world: World, draw: random.Random) -> None:
@@ -415,7 +413,7 @@ def spoil(world: World, draw: random.Random) -> None:
 
 def restart(world: World, draw: random.Random) -> None:
     world.memory.fails_at = None
-    world.faults.fault = None
+    world.plan(None)
     ending = draw.choice(world.mood.endings)
     plan = CrashPlan.random(draw.randrange(1 << 30))
     if draw.random() < 0.5:

@@ -53,6 +53,8 @@ class Asked:
     # The last seq that was assigned when it was asked, and what was gone then.
     last_seq: int = 0
     gone: frozenset[int] = frozenset()
+    # The shortest lease that it could be given then.
+    lease_ms: int = 0
     asked_ms: int = 0
     outcome: str = ""
 
@@ -120,6 +122,10 @@ class Instance:
         """Everything that may be its config now, or was since it was last seen."""
         puts = [o.config for o in self.asked if o.config is not None and o.outcome != "refused"]
         return [self.config, *self.stood, *puts]
+
+    def lease_ms(self) -> int:
+        """The shortest lease that a claim may be given."""
+        return min(config.lease_ms for config in self.configs())
 
     def classes(self) -> set[str]:
         return {config.durability for config in self.configs()}
@@ -220,9 +226,10 @@ class Sight:
             return any(
                 o.outcome == "unknown" and o.removes(seq, self._tag(seq)) for o in known.asked
             )
-        if was == DELETED and now == LIVE and self.loses:
-            # An acknowledged job is as durable as its class.
-            return any(o.kind == "ack" and seq in o.seqs for o in known.removals)
+        if was == DELETED and now in (LIVE, "crash") and self.loses:
+            # An acknowledged job is as durable as its class: only that, or the job went with it.
+            is_taken = now == LIVE or seq > known.durable_upto
+            return is_taken and any(o.kind == "ack" and seq in o.seqs for o in known.removals)
         if was != LIVE:
             is_durable = seq <= known.durable_upto
             causes = {EVICTED, EXPIRED} if is_durable else {EVICTED, EXPIRED, "crash"}

@@ -11,7 +11,7 @@ ROUNDS_MAX = 60
 
 def settle(world: World) -> None:
     """Routers finish what they can; then their copies are the fold of their sources."""
-    world.faults.fault = None
+    world.plan(None)
     world.memory.fails_at = None
     engine = world.engine
     for _ in range(ROUNDS_MAX):

@@ -119,9 +119,9 @@ def key_stands(known: Instance, key: tuple[int, int, int]) -> bool:
 
 
 def claimed(world: World, known: Instance, asked: Asked, result: Any) -> None:
-    # A lease counts from when it was asked for, however late the answer is.
+    # A lease counts from when it was asked for, however late the answer is, by the config of then.
     now = asked.asked_ms
-    lease_ms = min(config.lease_ms for config in known.configs())
+    lease_ms = min(asked.lease_ms, known.lease_ms())
     for claimed in result:
         for seq in claimed.seqs:
             require(seq not in asked.gone, f"{known.name}: job {seq} is gone and handed out")

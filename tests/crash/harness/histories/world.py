@@ -111,8 +111,7 @@ class World:
         )
         self.late.attach(self.engine)
         # What a start has met and got over may have left its traces in this process.
-        self.note_fault()
-        self.faults.fault = None
+        self.plan(None)
         self.is_poisoned = self.is_stalled = False
 
     def end(self, ending: Ending, plan: CrashPlan | None = None) -> None:
@@ -158,7 +157,7 @@ class World:
 
     def _stop(self) -> None:
         """An orderly stop ends every ticket and leaves nothing open."""
-        self.faults.fault = None
+        self.plan(None)
         try:
             self.engine.close()
         except Poisoned:
@@ -176,7 +175,7 @@ class World:
 
     def give_up(self) -> None:
         """Storage failed: the process closes what it can and exits."""
-        self.faults.fault = None
+        self.plan(None)
         try:
             self.engine.close()
         except Exception as error:
@@ -219,6 +218,11 @@ class World:
             self.log.append(f"  failed: {error!r}")
             return error
         return None
+
+    def plan(self, fault: Fault | None) -> None:
+        """What will fail next; the one before it may have done so where nobody looked."""
+        self.note_fault()
+        self.faults.fault = fault
 
     def note_fault(self) -> None:
         fault = self.faults.fault
