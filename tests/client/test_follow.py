@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 import signal
@@ -11,12 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.support.proxy import Fate, Proxy
+from tests.support.proxy import CALM, Fate, Proxy
 from tests.support.scripted import SILENT, Scripted, answer
+from tests.support.servers import inside
 from topics import AsyncClient, Client, RetryPolicy, errors
 from topics.client.event_stream import EventReader
 from topics.client.follow import Mode
@@ -206,6 +209,78 @@ def test_cut_at_every_place_of_a_stream(client: Client, url: str) -> None:
     assert seqs(found) == list(range(1, 201))
 
 
+def test_a_place_that_never_was_is_told_whatever_is_cut(client: Client, url: str) -> None:
+    """The server has passed on when the word is lost: the follower has to ask for it again."""
+    write(client, "beyond", 2)
+    port = int(url.rpartition(":")[2])
+    for cut in range(300, 1200, 60):
+        fates = itertools.chain([Fate(down_bytes=cut)] * 2, itertools.repeat(CALM))
+        fate = functools.partial(next, fates)
+        with Proxy(port, fate) as proxy, Client(proxy.url, retries=QUICK) as far:
+            followed = far.follow("beyond", from_seq=50, mode="stream")
+            assert seqs(itertools.islice(followed, 3)) == [(1, 2), 1, 2]
+
+
+def test_one_session_outlasts_interruptions(client: Client, url: str) -> None:
+    """A server has room for so many: cut streams must not leave one behind each, for minutes."""
+    names = ["lasts-a", "lasts-b"]
+    for name in names:
+        write(client, name, 1)
+    before = client.metrics()["topics_watch_sessions"]
+    found: list[Item] = []
+    with Proxy(int(url.rpartition(":")[2])) as proxy, Client(proxy.url, retries=QUICK) as far:
+        for item in far.follow(*names, mode="stream"):
+            found.append(item)
+            if len(found) >= 2 and len(found) % 2 == 0:
+                proxy.cut_all()
+                for name in names:
+                    write(client, name, 1)
+            if len(found) == 20:
+                break
+        assert client.metrics()["topics_watch_sessions"] == before + 1
+    for name in names:
+        assert seqs(x for x in found if x.topic == name) == list(range(1, 11))
+
+
+def test_a_session_that_is_over_is_made_anew(tmp_path: Path) -> None:
+    """The server forgets one that was idle for its time; the follower goes on where it was."""
+    with inside(tmp_path / "data", TOPICS_SESSION_TTL_MS="100") as served:
+        own = f"http://127.0.0.1:{served.port}"
+        with Client(own) as near, Proxy(served.port) as proxy:
+            write(near, "over", 1)
+            with Client(proxy.url, retries=QUICK) as far:
+                found: list[Item] = []
+                for item in far.follow("over", mode="stream"):
+                    found.append(item)
+                    if len(found) == 1:
+                        proxy.fate = lambda: Fate(is_refused=True)
+                        proxy.cut_all()
+                        write(near, "over", 2)
+                        time.sleep(0.3)
+                        proxy.fate = Fate
+                    if len(found) == 3:
+                        break
+    assert seqs(found) == [1, 2, 3]
+
+
+def test_more_topics_than_an_id_has_room_for(client: Client, url: str) -> None:
+    """They get a session for each interruption."""
+    names = [f"wide-{number:02}-{'x' * 200}" for number in range(40)]
+    for name in names:
+        write(client, name, 1)
+    found: list[Item] = []
+    with Proxy(int(url.rpartition(":")[2])) as proxy, Client(proxy.url, retries=QUICK) as far:
+        for item in far.follow(*names, mode="stream"):
+            found.append(item)
+            if len(found) == 40:
+                proxy.cut_all()
+                for name in names:
+                    write(client, name, 1)
+            if len(found) == 80:
+                break
+    assert sorted((x.topic, *seqs([x])) for x in found) == [(n, s) for n in names for s in (1, 2)]
+
+
 def test_a_stream_that_is_held_back_becomes_a_poll(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,10 +291,10 @@ def test_a_stream_that_is_held_back_becomes_a_poll(
     page = {"topic": "held", "epoch": "1", "next_from_seq": 3, "tombstone": None}
     records = [{"$seq": n, "$ts": 1, "data": n} for n in (1, 2, 3)]
     polled = answer(200, msgspec.json.encode({**page, "records": records}))
-    with Scripted([session, SILENT, session, SILENT, polled, polled]) as server:
+    with Scripted([session, SILENT, SILENT, polled, polled]) as server:
         with Client(server.url, retries=QUICK) as far:
             assert seqs(itertools.islice(far.follow("held"), 3)) == [1, 2, 3]
-        assert "/diff" in server.requests[4][0]
+        assert "/diff" in server.requests[3][0]
 
 
 def test_asyncio_follows_alike(url: str, client: Client) -> None:

@@ -92,6 +92,11 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
     if images and kinds:
         missing = sorted(KINDS.keys() - set(kinds))
         yield f"fault kinds: {len(kinds)} of {len(KINDS)} exercised; not: {', '.join(missing)}"
+    if totals["fault_schedules"]:
+        yield (
+            f"clients: {totals['fault_schedules']} schedules with {totals['client_faults']} faults "
+            "on the way to the server, nothing doubled, nothing missed, no job lost"
+        )
     if totals["fuzz_requests"]:
         yield (
             f"generated requests: {totals['fuzz_requests']} over "

@@ -2,7 +2,8 @@
 
 The event stream is used where it gets through, and long-polls where something in between holds it
 back. After an interruption the follower asks again from its own places: it does not depend on what
-the server remembers of it.
+the server remembers of it. The session stays the same where it can: a server has room for so many,
+and keeps each for minutes after its stream.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from topics.client import reader_calls
 from topics.client.following import LIMIT, Batch, Following, Item
 from topics.client.reader_calls import WatchFrom
 from topics.client.request import Request
-from topics.client.retries import Attempts
+from topics.client.retries import Attempts, is_transient
 from topics.client.stream_values import CaughtUp, Received, StreamEvent, topic_told
 from topics.client.streaming import StreamRequest, told
-from topics.errors import InvalidRequest, NotFound, TopicsError, Unreachable
+from topics.errors import InvalidRequest, NotFound, TopicsError
 
 if TYPE_CHECKING:
     from topics.client.async_client import AsyncClient
@@ -60,6 +61,15 @@ class Wanted:
         starts = [self.from_seq != 0, self.from_ts_ms is not None, self.tail]
         if sum(starts) > 1:
             raise InvalidRequest("follow starts at one of from_seq, from_ts_ms and tail")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A session that the server has for this follower, and what it was made for."""
+
+    stream_url: str
+    topics: frozenset[str]
+    limit: int
 
 
 class HandedOver:
@@ -107,6 +117,7 @@ class AsyncFollower:
         self._has_heard = False
         # Less at a time where connections break before anything whole has come through.
         self._limit = LIMIT
+        self._joined: Joined | None = None
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         async with aclosing(self.batches()) as batches:
@@ -123,24 +134,23 @@ class AsyncFollower:
         """What comes, as it comes: runs of records of a topic, and gaps. Nothing of it is noted."""
         following = Following(await self._places())
         attempts: Attempts | None = None
-        is_first, has_failed = True, False
+        is_first = True
         while following.places:
             way = self._polled if self._is_polling else self._streamed
             try:
                 async with aclosing(way(following, is_first)) as batches:
                     async for batch in batches:
-                        self._has_heard, has_failed = True, False
+                        self._has_heard = True
                         self._limit = min(self._limit * 2, LIMIT)
                         yield batch
             except TopicsError as error:
                 if self._has_heard:
                     # Another interruption than the one before, however little came between them.
                     attempts, is_first, self._has_heard = None, False, False
+                elif attempts is not None:
+                    self._limit = max(self._limit // 4, 1)
                 if is_first and isinstance(error, NotFound):
                     raise
-                if has_failed:
-                    self._limit = max(self._limit // 4, 1)
-                has_failed = True
                 attempts = attempts or Attempts(_FOLLOW, self._client.options.retries)
                 await asyncio.sleep(attempts.pause_s_after(error))
 
@@ -168,18 +178,14 @@ class AsyncFollower:
         )
 
     async def _streamed(self, following: Following, is_first: bool) -> AsyncGenerator[Batch, None]:
-        session = await self._client.send(
-            reader_calls.watch(
-                following.places,
-                limit=self._limit, heartbeat_ms=HEARTBEAT_MS, lenient=not is_first,
-                **self._wanted.look(),
-            )
-        )  # fmt: skip
-        following.began(session)
+        last_id = self._resumed_from(following)
+        stream_url = "" if self._joined is None else self._joined.stream_url
+        if not last_id:
+            stream_url = await self._join(following, is_first)
         if not following.places:
             return
         wanted: StreamRequest[StreamEvent] = StreamRequest(
-            session.stream_url, topic_told, HEARTBEAT_MS
+            stream_url, topic_told, HEARTBEAT_MS, last_id
         )
         try:
             async with aclosing(told(self._client, wanted)) as events:
@@ -191,11 +197,38 @@ class AsyncFollower:
                         yield batch
                     if not following.places:
                         return
-        except Unreachable as error:
-            if error.detail.get("held_back"):
-                self._held_back += 1
-                self._is_polling = self._wanted.mode == "auto" and self._held_back >= HELD_BACK_MAX
-            raise
+        except TopicsError as error:
+            self._note_broken(error)
+            # A session that is over is no end: the caller asks again, and gets a new one.
+            if not last_id or is_transient(error):
+                raise
+
+    def _resumed_from(self, following: Following) -> str:
+        """The event id to go on from in the session that there is; empty when a new one is due."""
+        joined = self._joined
+        if joined is None or joined.limit != self._limit or joined.topics != set(following.places):
+            return ""
+        return following.event_id()
+
+    async def _join(self, following: Following, is_first: bool) -> str:
+        """Makes a session from the places, and says where its stream is."""
+        session = await self._client.send(
+            reader_calls.watch(
+                following.places,
+                limit=self._limit, heartbeat_ms=HEARTBEAT_MS, lenient=not is_first,
+                **self._wanted.look(),
+            )
+        )  # fmt: skip
+        following.began(session)
+        self._joined = Joined(session.stream_url, frozenset(following.places), self._limit)
+        return session.stream_url
+
+    def _note_broken(self, error: TopicsError) -> None:
+        if not is_transient(error) or error.detail.get("astray"):
+            self._joined = None
+        if error.detail.get("held_back"):
+            self._held_back += 1
+            self._is_polling = self._wanted.mode == "auto" and self._held_back >= HELD_BACK_MAX
 
     async def _polled(self, following: Following, is_first: bool) -> AsyncGenerator[Batch, None]:
         look = self._wanted.look()

@@ -7,6 +7,7 @@ nothing and is told nothing twice.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,10 @@ from topics.types import Tombstone
 # Records in one frame or page.
 LIMIT = 1000
 RECREATED = "recreated"
+# No topic was ever of this one.
+NO_EPOCH = "0"
+# What proxies let through in one header; the server takes twice as much.
+ID_CHARS_MAX = 8 * 1024 - 256
 
 
 Item = Received | Gap
@@ -71,7 +76,11 @@ class Following:
             if told is None:
                 del self.places[name]
             elif self.places[name].tail or self.places[name].epoch is None:
-                self.places[name] = WatchFrom(from_seq=told.from_seq, epoch=told.epoch)
+                # A place above the head is of an instance that is gone, whichever that was: it is
+                # told again should the first word of it be lost.
+                is_gone = told.from_seq > told.head_seq
+                epoch = NO_EPOCH if is_gone else told.epoch
+                self.places[name] = WatchFrom(from_seq=told.from_seq, epoch=epoch)
 
     def take(self, told: StreamEvent) -> Batch | None:
         """What an event means here. Raises Unreachable when the stream can not be gone on with."""
@@ -87,6 +96,14 @@ class Following:
         elif isinstance(told, TopicEnded):
             self.places.pop(told.topic, None)
         return None
+
+    def event_id(self) -> str:
+        """The places as the id of an event says them; empty when it is too long for a header."""
+        epochs = {name: place.epoch for name, place in self.places.items()}
+        seqs = {name: place.from_seq for name, place in self.places.items()}
+        raw = msgspec.json.encode({**seqs, "$epochs": epochs})
+        found = urlsafe_b64encode(raw).rstrip(b"=").decode()
+        return found if len(found) <= ID_CHARS_MAX else ""
 
     def poll(self, topic: str, wait_ms: int, limit: int, **look: Any) -> Request[PolledPage]:
         """The long-poll for what comes after a place."""
@@ -118,7 +135,8 @@ class Following:
         if place.epoch != frame.epoch or frame.from_seq > place.from_seq:
             raise Unreachable(
                 f"the stream of {frame.topic!r} went on at {frame.from_seq} instead of "
-                f"{place.from_seq}"
+                f"{place.from_seq}",
+                astray=True,
             )
         new = frame.records
         if new and new[0].seq <= place.from_seq:
