@@ -47,6 +47,8 @@ Name = Annotated[str, msgspec.Meta(extra_json_schema=NAME_SCHEMA)]
 # A topic of such a name is a bucket of the key-value store.
 BUCKET_TOPIC = "kv:"
 BUCKET_CHARS_MAX = 252
+# Meta of our own in a copy that is made exactly once; clients may not write it.
+ROUTER_META = "_topics_router"
 
 
 def bucket_of(topic: str) -> str | None:

@@ -19,10 +19,10 @@ from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import append
 from topics.engine.ops.told import TICKETS
 from topics.engine.state.batch import Batch
-from topics.engine.state.record import ROUTER_META
 from topics.engine.state.write_request import Request, decode_write, request_of
 from topics.errors import TopicsError
 from topics.testing import FakeDisk
+from topics.types import ROUTER_META
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "fsync": {"durability": "fsync"},

@@ -16,10 +16,10 @@ from typing import Any
 
 from tests.support.engines import Ending, World, explained, read_all
 from topics.engine.engine import Engine
-from topics.engine.state.record import ROUTER_META
 from topics.errors import Compacted, Conflicting, Incompatible, RouterNotFound
 from topics.kv.embedded import KeyValue, buckets_of, open_bucket
 from topics.testing import CrashPlan, FakeClock, FakeDisk
+from topics.types import ROUTER_META
 
 SOURCE, REPLICA = "kv:s", "kv:r"
 ROUTER = "s-to-r"

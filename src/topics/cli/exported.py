@@ -14,11 +14,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.client.request import encode, reading_around
+from topics.types import ROUTER_META
 
 # In front of a line that may be one of an export.
 _SIGNS = (b'"$seq"', b'"gap_from"')
-# Of the copies of a router that copies exactly once; the server does not take it from others.
-_OWN_META = "_topics_router"
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +50,6 @@ def as_written(text: bytes) -> bytes | None:
         return text
     if line.seq is UNSET:
         return text if line.gap_from is UNSET or bytes(line.data) else None
-    meta = {name: value for name, value in (line.meta or {}).items() if name != _OWN_META}
+    meta = {name: value for name, value in (line.meta or {}).items() if name != ROUTER_META}
     fields = {"data": line.data, "tag": line.tag, "node": line.node, "meta": meta or None}
     return encode({name: value for name, value in fields.items() if value is not None})

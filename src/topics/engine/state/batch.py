@@ -15,7 +15,6 @@ from topics.engine.state.record import (
     PLAIN_REST_BYTES,
     RECORD,
     REST,
-    ROUTER_META,
     meta_part,
     node_part,
     plain_overhead,
@@ -26,6 +25,7 @@ from topics.engine.state.write_request import PlainRecord, RecordInput, check_co
 from topics.errors import InvalidRequest, RecordTooLarge
 from topics.settings import Settings
 from topics.storage.columns import Columns
+from topics.types import ROUTER_META
 
 _ENCODER = msgspec.json.Encoder()
 

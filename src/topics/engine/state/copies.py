@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from topics.engine.state import record
-from topics.engine.state.record import ROUTER_META
 from topics.storage.columns import Columns
+from topics.types import ROUTER_META
 
 
 @dataclass(frozen=True, slots=True)

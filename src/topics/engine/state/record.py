@@ -22,10 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topics.consecutive import consecutive
-from topics.types import records_of
+from topics.types import ROUTER_META, records_of
 
-# Meta of our own in a copy that is made exactly once; clients may not write it.
-ROUTER_META = "_topics_router"
 # Seq, time, node_part, data, meta_part.
 RECORD = b'{"$seq":%d,"$ts":%d%b,"data":%b%b},'
 # The same behind seq and time: node_part, data, meta_part.

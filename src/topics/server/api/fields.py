@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from topics.engine.state.routers import ROUTER_NAME_SCHEMA
-from topics.types import BUCKET_CHARS_MAX, I64_MAX, NAME_SCHEMA, U64_MAX
+from topics.types import BUCKET_CHARS_MAX, I64_MAX, NAME_SCHEMA, ROUTER_META, U64_MAX
 
 
 def shown(**schema: Any) -> msgspec.Meta:
@@ -44,7 +44,7 @@ RecordMeta = Annotated[
     dict[str, str],
     shown(
         maxProperties=64,
-        propertyNames={"not": {"const": "_topics_router"}},
+        propertyNames={"not": {"const": ROUTER_META}},
         description="At most 64 keys and 16 KiB.",
     ),
 ]
@@ -58,9 +58,7 @@ Word = Annotated[str, shown(**WORD_SCHEMA)]
 # As it is read: only a router's own mark is not a text.
 ReadMeta = Annotated[
     dict[str, Any],
-    shown(
-        additionalProperties={"type": "string"}, properties={"_topics_router": {"type": "object"}}
-    ),
+    shown(additionalProperties={"type": "string"}, properties={ROUTER_META: {"type": "object"}}),
 ]
 
 TagMatch = Annotated[
