@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from topics.cli import exits, server
-from topics.client.retries import RetryPolicy
 from topics.errors import InvalidRequest, NotFound, TopicsError
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ group = typer.Typer(
 
 DEFAULT_LAKE = "./topics-lake"
 GIVE_UP_ONCE_S, GIVE_UP_S = 45.0, 600.0
-# One try of a call; the loop has the patience.
-_SHORT = RetryPolicy(give_up_after_s=2.0)
 
 Root = Annotated[
     str,
@@ -113,7 +110,8 @@ def sync(
     give_up_s = GIVE_UP_ONCE_S if once else GIVE_UP_S
     if give_up_after is not None:
         give_up_s = server.duration_ms(give_up_after) / 1000
-    with server.connected(url, token, _SHORT) as client:
+    # Brief: the loop has the patience, and says so.
+    with server.connected(url, token, server.BRIEF) as client:
         loop = SyncLoop(
             Lake(lake), client, patterns, _Session(master, once=once).get,
             give_up_after_s=give_up_s, told=_tell, says=server.tell,
