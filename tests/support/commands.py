@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
 from typing import Any
@@ -60,6 +61,22 @@ class Topics:
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
         return done
+
+    def on_terminal(self, *arguments: str) -> str:
+        """What a person sees on standard error."""
+        near, far = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "topics", *arguments], env=self.environment | {"TERM": "xterm"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=far,
+        )  # fmt: skip
+        os.close(far)
+        seen = b""
+        # The end of a terminal is an error.
+        with contextlib.suppress(OSError), open(near, "rb", buffering=0) as terminal:
+            while part := terminal.read(4096):
+                seen += part
+        assert process.wait(30) == 0, seen
+        return seen.decode()
 
     def json(self, *arguments: str, stdin: str = "", code: int = 0) -> Any:
         return json.loads(self(*arguments, "--json", stdin=stdin, code=code).stdout)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from topics.cli import exits, server
+from topics.cli.directory import progress_bar
 from topics.cli.lake import DEFAULT_LAKE
 from topics.client.client import Client
 from topics.client.values import Match
@@ -60,8 +62,13 @@ def erase(
     if not server.is_sure(f"Erase {tag} from {topic} everywhere, for good?", yes):
         raise typer.Exit(exits.NOT_SO)
     root = lake or (DEFAULT_LAKE if os.path.isdir(DEFAULT_LAKE) else None)
-    with server.connected(url, token, server.PATIENT) as client:
-        done = _erase(client, topic, tag, root, data_dir, prove=prove)
+    with (
+        server.connected(url, token, server.PATIENT) as client,
+        progress_bar("erasing") as progress,
+    ):
+        erasure = _Erasure(client, topic, tag, root, data_dir)
+        erasure.run(progress, prove=prove)
+    done = erasure.done
     if as_json:
         server.write_json(done)
     else:
@@ -78,43 +85,113 @@ def _check_places(lake: str | None, data_dir: str | None) -> None:
         raise NotFound(f"there is no directory {data_dir}")
 
 
-def _erase(
-    client: Client, topic: str, tag: str, root: str | None, data_dir: str | None, *, prove: bool
-) -> dict[str, Any]:
-    match: Match = ("tag", "Glob" if tag.endswith("*") else "Eq", tag)
-    place, table = _table(root, topic)
-    traces = Traces()
-    done: dict[str, Any] = {"topic": topic, "tag": tag, "deleted": 0, "lake": None, "left": None}
-    if prove and table is not None:
-        from topics.lake.erasing import tagged
+class _Erasure:
+    """One erasure in its steps, and what became of it."""
 
-        for row in tagged(table, tag):
-            traces.add(*row)
-    try:
+    def __init__(
+        self, client: Client, topic: str, tag: str, root: str | None, data_dir: str | None
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._tag = tag
+        self._match: Match = ("tag", "Glob" if tag.endswith("*") else "Eq", tag)
+        self._place, self._table = _table(root, topic)
+        self._data_dir = data_dir
+        self._traces = Traces()
+        self.done: dict[str, Any] = {
+            "topic": topic, "tag": tag, "deleted": 0, "lake": None, "left": None,
+        }  # fmt: skip
+
+    def run(self, progress: Callable[[int, int], None] | None, *, prove: bool) -> None:
+        steps = [*(self._looking() if prove else ()), self._delete, self._rewrite]
+        if self._table is not None:
+            steps.append(self._erase_rows)
         if prove:
-            _add_log(traces, client, topic, match)
-        done["deleted"] = client.delete(topic, match=match).deleted
-        rewritten = client.rewrite(topic)
-        done |= {"bytes_before": rewritten.bytes_before, "bytes_after": rewritten.bytes_after}
-    except TopicNotFound:
-        # Its table may still be there.
-        if table is None:
-            raise
-    if table is not None:
+            self.done["left"] = []
+            steps += self._proving()
+        for count, step in enumerate(steps, 1):
+            step()
+            if progress is not None:
+                progress(count, len(steps))
+
+    # -- erasing -----------------------------------------------------------------------------
+
+    def _delete(self) -> None:
+        with self._in_log():
+            self.done["deleted"] = self._client.delete(self._topic, match=self._match).deleted
+
+    def _rewrite(self) -> None:
+        with self._in_log():
+            found = self._client.rewrite(self._topic)
+            self.done |= {"bytes_before": found.bytes_before, "bytes_after": found.bytes_after}
+
+    @contextmanager
+    def _in_log(self) -> Iterator[None]:
+        try:
+            yield
+        except TopicNotFound:
+            # Its table may still be there.
+            if self._table is None:
+                raise
+
+    def _erase_rows(self) -> None:
         from topics.lake.erasing import erase as erase_rows
 
-        found = erase_rows(place, client, topic, tag)
-        done["lake"] = {
+        found = erase_rows(self._place, self._client, self._topic, self._tag)
+        self.done["lake"] = {
             "rows_deleted": found.rows_deleted, "rows_emptied": found.rows_emptied,
             "files_removed": found.files_removed,
         }  # fmt: skip
-    if prove:
-        done["left"] = [*_left_in_log(client, topic, match, traces, data_dir)]
-        if place is not None:
-            from topics.lake.erasing import left_in_lake
 
-            done["left"] += left_in_lake(place, topic, tag, traces.places, list(traces.texts()))
-    return done
+    # -- proving -----------------------------------------------------------------------------
+
+    def _looking(self) -> Iterator[Callable[[], None]]:
+        """What is to be gone has to be known before."""
+        if self._table is not None:
+            yield self._trace_rows
+        yield self._trace_records
+
+    def _trace_rows(self) -> None:
+        from topics.lake.erasing import tagged
+
+        for row in tagged(self._table, self._tag):
+            self._traces.add(*row)
+
+    def _trace_records(self) -> None:
+        with self._in_log():
+            _add_log(self._traces, self._client, self._topic, self._match)
+
+    def _proving(self) -> Iterator[Callable[[], None]]:
+        yield self._search_log
+        if self._data_dir is not None:
+            yield self._search_directory
+        if self._place is not None:
+            yield self._search_lake
+
+    def _search_log(self) -> None:
+        now = Traces()
+        try:
+            _add_log(now, self._client, self._topic, self._match)
+        except TopicNotFound:
+            return
+        # Records of the same tag that came since are not those that were erased.
+        both = sorted(now.places & self._traces.places)
+        self.done["left"] += [f"record {seq} of epoch {epoch}" for epoch, seq in both]
+
+    def _search_directory(self) -> None:
+        assert self._data_dir is not None
+        try:
+            self.done["left"] += _left_in_directory(self._traces, self._data_dir)
+        except OSError as error:
+            raise Unreachable(f"{self._data_dir} can not be searched: {error}") from None
+
+    def _search_lake(self) -> None:
+        from topics.lake.erasing import left_in_lake
+
+        traces = self._traces
+        self.done["left"] += left_in_lake(
+            self._place, self._topic, self._tag, traces.places, list(traces.texts())
+        )
 
 
 def _table(root: str | None, topic: str) -> tuple[Any, Any]:
@@ -126,26 +203,6 @@ def _table(root: str | None, topic: str) -> tuple[Any, Any]:
 
     lake = Lake(root)
     return lake, Table(lake, topic) if topic in lake.tables() else None
-
-
-def _left_in_log(
-    client: Client, topic: str, match: Match, traces: Traces, data_dir: str | None
-) -> list[str]:
-    """What of the records that were there the server still has, and its files."""
-    left = []
-    now = Traces()
-    try:
-        _add_log(now, client, topic, match)
-    except TopicNotFound:
-        pass
-    # Records of the same tag that came since are not those that were erased.
-    left += [f"record {seq} of epoch {epoch}" for epoch, seq in sorted(now.places & traces.places)]
-    if data_dir is not None:
-        try:
-            left += _left_in_directory(traces, data_dir)
-        except OSError as error:
-            raise Unreachable(f"{data_dir} can not be searched: {error}") from None
-    return left
 
 
 def _add_log(traces: Traces, client: Client, topic: str, match: Match) -> None:

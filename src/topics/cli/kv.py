@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from topics.cli import exits, server
-from topics.client import kv_calls
+from topics.client import kv_calls, kv_follow
 from topics.errors import InvalidRequest, KeyNotFound
 from topics.storage.fs import shown
 
@@ -277,9 +277,14 @@ def follow(
 
     Example: topics kv follow http://primary:4000 profiles --into profiles
     """
+    # Not at the top: of all commands here this one takes its time.
+    from topics.cli.directory import progress_bar
+
     with (
         server.connected(source_url, source_token, server.PATIENT) as source,
         server.connected(url, token, server.PATIENT) as own,
+        progress_bar("following") as progress,
     ):
-        applied = source.kv(bucket).follow_into(own.kv(into), cursor=cursor, until_caught_up=once)
+        replica = kv_follow.Replica(bucket, into, cursor, progress)
+        applied = kv_follow.follow(replica, source.kv(bucket), own.kv(into), until_caught_up=once)
     server.tell(f"{server.counted(applied, 'change')} applied")

@@ -35,12 +35,11 @@ def scrub(
     with directory.reaching(path, as_json=as_json):
         directory.require_format(path)
         directory.store_of(cold_dir, ReadOnlyFs(OsFs()))
-        # How much there is to do nobody knows before: the bar only says that it is at work.
         with (
-            directory.progress_bar("scrubbing"),
+            directory.progress_bar("scrubbing") as progress,
             Engine.open(path, settings=directory.settings_for(cold_dir)) as engine,
         ):
-            done = engine.scrub(keep_aside=keep_aside)
+            done = engine.scrub(keep_aside=keep_aside, progress=progress)
     if as_json:
         directory.write_json(done)
         return

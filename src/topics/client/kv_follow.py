@@ -14,7 +14,7 @@ What is to be asked of whom is said here, and no call is made: `follow` and `fol
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import Raw
@@ -84,7 +84,15 @@ class Entries:
 class Replica:
     """`steps` applies what comes until it is caught up, or for ever."""
 
-    def __init__(self, source: str, into: str, cursor: str | None) -> None:
+    def __init__(
+        self,
+        source: str,
+        into: str,
+        cursor: str | None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """`progress` is called with how far it is of how much: keys of a copy, or seqs."""
+        self._progress = progress
         self._source = source
         self._into = into
         self._topic, self._copy = f"kv:{source}", f"kv:{into}"
@@ -115,6 +123,7 @@ class Replica:
                 if (yield from self._move(place, epoch)):
                     # Nobody held the markers while it was gone.
                     place, epoch = yield from self._resync()
+            self._tell(place, page.head_seq)
             if page.caught_up and until_caught_up:
                 return
 
@@ -170,11 +179,12 @@ class Replica:
 
     def _copy_all(self) -> Steps[tuple[int, str]]:
         state = yield Asked(log_calls.topic(self._topic), is_source=True)
+        size = (yield Asked(kv_calls.bucket(self._source), is_source=True)).size
         made = yield Asked(kv_calls.open_snapshot(self._source), is_source=True)
         close = Asked(kv_calls.close_snapshot(self._source, made.snapshot), is_source=True)
         try:
             wanted = Entries(self._source, is_source=True, snapshot=made.snapshot)
-            yield from self._make_equal(wanted, Entries(self._into, is_source=False))
+            yield from self._make_equal(wanted, Entries(self._into, is_source=False), size)
         except TopicsError:
             yield close
             raise
@@ -183,10 +193,13 @@ class Replica:
         self.resynced += 1
         return made.seq, state.epoch
 
-    def _make_equal(self, wanted: Entries, held: Entries) -> Steps[None]:
+    def _make_equal(self, wanted: Entries, held: Entries, size: int) -> Steps[None]:
         """Two runs in byte order, side by side."""
+        done = 0
         mine = yield from held.next()
         while (entry := (yield from wanted.next())) is not None:
+            done += 1
+            self._tell(done, max(size, done))
             while mine is not None and mine.key < entry.key:
                 yield from self._correct(mine.key, None)
                 mine = yield from held.next()
@@ -207,6 +220,10 @@ class Replica:
             yield from self._add({"data": data, "tag": key})
         else:
             yield from self._add({"data": None, "tag": key, "meta": {"kv": "delete"}})
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(done, total)
 
     # -- writing -----------------------------------------------------------------------------
 

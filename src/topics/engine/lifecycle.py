@@ -291,12 +291,17 @@ class Lifecycle:
         self._recover_rest()
         return self.maintenance.begin_checkpoint()
 
-    def scrub(self, *, keep_aside: bool = False) -> Scrubbed:
-        """Erases from the disk what was deleted, evicted or expired so far."""
+    def scrub(
+        self, *, keep_aside: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> Scrubbed:
+        """Erases from the disk what was deleted, evicted or expired so far.
+
+        `progress` is called with how many segments were looked at, and how many there are.
+        """
         self._check_writable()
         self._recover_rest()
         done = Scrubbed()
-        work = scrub(self.core, done, keep_aside=keep_aside)
+        work = scrub(self.core, done, keep_aside=keep_aside, progress=progress)
         self._guard(lambda: self.maintenance.finish(work))
         return done
 

@@ -50,16 +50,19 @@ def scrub(
     between: Callable[[], Iterator[None]] = lambda: iter(()),
     is_paced: bool = False,
     keep_aside: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[None]:
     """A scrub in slices, which fills `done`. `keep_aside` leaves broken/ and quarantine/.
 
-    With `topics`, only what these have lost has to go; `between` is done after each segment. Raises
-    StorageError or DiskFull where it could not.
+    With `topics`, only what these have lost has to go; `between` is done after each segment, and
+    `progress` is told how many of them are done. Raises StorageError or DiskFull where it could
+    not.
     """
     for topic in list(core.by_id.values()) if topics is None else topics:
         if not topic.dropped:
             core.expire(topic)
-    for number in list(core.segments.live):
+    numbers = list(core.segments.live)
+    for index, number in enumerate(numbers, 1):
         held = core.segments.live.get(number)
         if held is not None and (yield from _is_soiled(core, held, topics)):
             try:
@@ -70,6 +73,8 @@ def scrub(
             done.records_erased += rewritten.records_erased
             done.bytes_erased += rewritten.bytes_erased
             yield from between()
+        if progress is not None:
+            progress(index, len(numbers))
         yield
     spent = set(core.segments.garbage)
     before = set(core.data.fs.listdir(core.data.segments))
