@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import threading
 import time
@@ -102,6 +103,42 @@ def test_an_answer_in_every_form_and_cut_anywhere(ask: Ask, text: bytes) -> None
     with serving(*(pieces(*parts) for parts in cuts)) as url:
         for _ in cuts:
             assert ask(url).status == "ok"
+
+
+def test_a_head_that_came_before_means_the_same() -> None:
+    """Answers on one connection, in any pieces, are what each would be on a connection of its own.
+
+    Heads that are equal, nearly equal, early, without a length or with a wish are among them.
+    """
+    draw = random.Random(1)
+    texts = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nefgh",
+        b"HTTP/1.1 201 OK\r\nContent-Length: 4\r\n\r\nefgh",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nefghi",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n\r\n\r\nabcd",
+        b"HTTP/1.1 429 OK\r\nContent-Length: 1\r\nRetry-After: 3\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        b"HTTP/1.1 204 OK\r\n\r\n",
+    ]
+
+    def fed(incoming: Incoming, parts: Sequence[bytes]) -> tuple[Any, bool]:
+        for part in parts:
+            incoming.feed(part)
+        return incoming.reply, incoming.keeps
+
+    for _ in range(300):
+        line = Incoming()
+        for text in draw.choices(texts, k=12):
+            at = draw.choice((len(text), len(text), draw.randrange(1, len(text))))
+            parts = [part for part in (text[:at], text[at:]) if part]
+            told = fed(line, parts)
+            assert told == fed(Incoming(), parts), text
+            if not line.keeps:
+                break
+            line.forget()
 
 
 @both

@@ -56,12 +56,21 @@ _JSON = JSON.encode()
 
 
 class Incoming:
-    """The answers of one connection. `reply` is the answer that is whole, or None."""
+    """The answers of one connection. `reply` is the answer that is whole, or None.
 
-    __slots__ = ("_has_head", "_has_length", "_parser", "_parts", "_retry_after", "keeps", "reply")
+    Most answers begin with the very bytes of one before: those are not parsed again.
+    """
+
+    __slots__ = (
+        "_has_head", "_has_length", "_is_begun", "_known_bytes", "_known_head", "_known_status",
+        "_parser", "_parts", "_retry_after", "keeps", "reply",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._parser = HttpResponseParser(self)
+        # The head of an answer that came in one piece, how long that was, and its status.
+        self._known_head = b"\0"
+        self._known_bytes = self._known_status = 0
         self.forget()
 
     def forget(self) -> None:
@@ -69,16 +78,31 @@ class Incoming:
         self.reply: Reply | None = None
         # Whether another request may be sent.
         self.keeps = False
-        self._has_head = self._has_length = False
+        self._has_head = self._has_length = self._is_begun = False
         self._retry_after: str | None = None
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> None:
         """Raises Unreachable for what is no answer."""
+        is_first = self.reply is None and not self._is_begun
+        if is_first and len(data) == self._known_bytes and data.startswith(self._known_head):
+            self.reply = Reply(self._known_status, data[len(self._known_head) :], None)
+            self.keeps = True
+            return
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
             raise Unreachable(f"an answer that is not HTTP: {error}") from None
+        self._is_begun = True
+        if is_first and self.reply is not None:
+            self._learn(data, self.reply)
+
+    def _learn(self, data: bytes, reply: Reply) -> None:
+        size = len(data) - len(reply.body)
+        is_whole = data.find(b"\r\n\r\n") + 4 == size
+        if is_whole and self.keeps and self._has_length and reply.retry_after is None:
+            self._known_head, self._known_bytes = data[:size], len(data)
+            self._known_status = reply.status
 
     def end(self) -> Reply | None:
         """The connection has ended, and with it an answer that did not say its length."""

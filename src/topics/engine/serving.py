@@ -63,6 +63,10 @@ class Serving(Lifecycle):
         """Why nothing more is written, if so: the process has to end and recover."""
         return self.core.committer.poison
 
+    def rests_beside(self, has_company: Callable[[], bool]) -> None:
+        """Rewrites and backups rest while others are there. Called from their threads."""
+        self.core.background.has_company = has_company
+
     @property
     def is_waiting(self) -> bool:
         """Whether background work waits for a thread: more of it now would do nothing."""

@@ -226,7 +226,7 @@ def encode(columns: Columns, *, times: bool, key: bytes = b"") -> tuple[int, byt
         parts.append(bytes(columns.metas))
     if key:
         flags |= KEY
-        parts.append(struct.pack("<H", len(key)) + key)
+        parts.append(encode_key(key))
     if times:
         flags |= TIMES
         parts.append(struct.pack("<I", len(columns.times)))
@@ -235,6 +235,11 @@ def encode(columns: Columns, *, times: bool, key: bytes = b"") -> tuple[int, byt
         flags |= KINDS
         parts.append(encode_texts(columns.kinds))
     return flags, b"".join(parts)
+
+
+def encode_key(key: bytes) -> bytes:
+    """What the flag KEY stands for: all there is of a record of nothing but data and a key."""
+    return struct.pack("<H", len(key)) + key
 
 
 def decode(

@@ -19,15 +19,15 @@ def test_others_are_there_for_a_while_after_a_turn(monkeypatch: pytest.MonkeyPat
     async def scenario() -> list[bool]:
         nonlocal now_s
         turn_end = TurnEnd(asyncio.get_running_loop())
-        company = Company(turn_end)
-        seen = [company.is_present]
+        company = Company(lambda: turn_end.count)
+        seen = [company.is_present()]
         now_s += giving_way.PRESENT_S
-        seen.append(company.is_present)
+        seen.append(company.is_present())
         turn_end.defer(lambda: None)
         await asyncio.sleep(0)
-        seen.append(company.is_present)
+        seen.append(company.is_present())
         now_s += giving_way.PRESENT_S
-        seen.append(company.is_present)
+        seen.append(company.is_present())
         return seen
 
     assert asyncio.run(scenario()) == [True, False, True, False]

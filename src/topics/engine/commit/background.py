@@ -6,7 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-# However slow the disk is for a while.
+# Beside others, work rests so many times as long as it works: then hardly more than one in a
+# hundred of their requests meets it at all, whatever one of its pieces costs. However slow the disk
+# is for a while, it goes on after REST_S_MAX.
+REST = 64
 REST_S_MAX = 0.5
 # More calls at once than there ever are, unless many commits read their stages: those wait.
 THREADS_MAX = 32
@@ -71,7 +74,7 @@ class ThreadJobs(Jobs):
         threading.Event().wait(0.0005)
 
     def rest(self, seconds: float) -> None:
-        threading.Event().wait(min(seconds, REST_S_MAX))
+        threading.Event().wait(seconds)
 
 
 class Background:
@@ -81,6 +84,8 @@ class Background:
         # Replaceable: a test may have jobs end when it says so.
         self.jobs: Jobs = ThreadJobs() if threads else Jobs()
         self.is_waiting = False
+        # Whether there is anybody to leave the machine to; called from the threads.
+        self.has_company: Callable[[], bool] = _as_far_as_is_known
 
     def run(self, call: Callable[[], None]) -> Iterator[None]:
         """Runs a blocking call beside the caller; raises what it raised."""
@@ -95,6 +100,11 @@ class Background:
         job.result()
         yield
 
+    def rest(self, worked_s: float) -> None:
+        """In a job, after a piece of work that took so long."""
+        if self.has_company():
+            self.jobs.rest(min(REST * worked_s, REST_S_MAX))
+
     def wait(self) -> Iterator[None]:
         """A turn that only a thread can bring on."""
         self.is_waiting = True
@@ -102,3 +112,7 @@ class Background:
             yield
         finally:
             self.is_waiting = False
+
+
+def _as_far_as_is_known() -> bool:
+    return True

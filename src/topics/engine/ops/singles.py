@@ -57,6 +57,11 @@ class More:
         # The digest of its idempotency key.
         self.digest = b""
 
+    @property
+    def is_key(self) -> bool:
+        """Whether it is a key and nothing that the record shows."""
+        return self.tag is None and self.node is None and not self.meta
+
 
 def append(core: Core, topic: Topic, request: Request, owner: Any, teller: Teller) -> None:
     """Stages a record."""
@@ -203,7 +208,7 @@ class SinglesFrame(ToldFrame):
         self.cols = self.payload = self.keys = b""
         self.core = core
         self.teller = teller
-        # The columns, once the frame is closed, unless it has one record of nothing but data.
+        # The columns, once the frame is closed, unless it has one record that shows only its data.
         self.columns: Columns | None = None
         self.records = [wire]
         self.more = {} if more is None else {0: more}
@@ -231,13 +236,16 @@ class SinglesFrame(ToldFrame):
         self.size = len(self.payload)
         if self.columns is not None:
             self.flags, self.cols = columns_codec.encode(self.columns, times=False, key=self.keys)
+        elif self.keys:
+            self.flags, self.cols = columns_codec.KEY, columns_codec.encode_key(self.keys)
         return super().entry()
 
     def put_together(self) -> None:
         """Closes it: no more records, and their columns."""
         self.count = len(self.records)
-        if self.count == 1 and not self.more:
+        if self.count == 1 and (not self.more or self.more[0].is_key):
             self.payload = self.records[0]
+            self.keys = self.more[0].digest if self.more else b""
             return
         self.payload = b"".join(self.records)
         nodes, tags, metas, kinds, self.keys = self._columns_of_more()
@@ -279,8 +287,8 @@ class SinglesFrame(ToldFrame):
             publish_one(self.core, self.topic, self.first, self.payload, self.ts)
         else:
             publish(self.core, self.topic, self.first, self.columns)
-            if self.keys:
-                repeats.expire(self.core, self.topic, self.count)
+        if self.keys:
+            repeats.expire(self.core, self.topic, self.count)
 
     def tell(self, _result: None) -> None:
         self.teller.together(self.topic, self.first, self.ts, self.owners)

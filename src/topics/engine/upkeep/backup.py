@@ -91,7 +91,7 @@ class Backups:
             core.segments.store,
             store,
             _new_id(began_ms),
-            core.background.jobs.rest,
+            core.background.rest,
             core.clock,
         )
         self._status = BackupStatus(

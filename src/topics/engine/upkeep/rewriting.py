@@ -30,8 +30,6 @@ from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 
 # What is read in one go, and more of the cold store, where each call has its price.
 BATCH_BYTES, COLD_BATCH_BYTES = 1024 * 1024, 2 * 1024 * 1024
-# A paced rewrite rests so many times as long as it works.
-REST = 16
 # What is written between two syncs, so that the log's own do not wait for all of it.
 SYNC_BYTES = 1024 * 1024
 # What a writer keeps at most: more than comes between two syncs, so that only the thread writes.
@@ -97,7 +95,7 @@ def rewrite(
         for held in sources:
             found: list[Piece] = []
             yield from _pieces(core, held, found)
-            yield from _copied(core, held, found, writer, REST if is_paced else 0)
+            yield from _copied(core, held, found, writer, is_paced=is_paced)
             pieces += found
         new = (yield from finished(core, writer)) if pieces else None
     if new is None:
@@ -154,11 +152,11 @@ def _pieces(core: Core, held: Segment, found: list[Piece]) -> Iterator[None]:
 
 
 def _copied(
-    core: Core, held: Segment, pieces: list[Piece], writer: SegmentWriter, rest: int
+    core: Core, held: Segment, pieces: list[Piece], writer: SegmentWriter, *, is_paced: bool
 ) -> Iterator[None]:
     """Writes pieces, half of a block in a slice.
 
-    What waits for the disk is done in a thread, which rests `rest` times as long as there was work.
+    What waits for the disk is done in a thread, which rests after it if the rewrite is paced.
     Putting blocks together there would keep the interpreter from others many times in a row.
     """
     read: list[Columns] = []
@@ -169,7 +167,8 @@ def _copied(
         writer.sync_after(SYNC_BYTES)
         sources = [piece.source for piece in batch]
         read[:] = core.segments.read_rows(held, sources, is_cold=held.is_cold)
-        core.background.jobs.rest(rest * (core.clock.monotonic_s() - began_s + worked_s))
+        if is_paced:
+            core.background.rest(core.clock.monotonic_s() - began_s + worked_s)
 
     for batch in _batches(pieces, COLD_BATCH_BYTES if held.is_cold else BATCH_BYTES):
         yield from core.background.run(partial(bring, batch))

@@ -16,8 +16,6 @@ from functools import partial
 from time import perf_counter, sleep
 from typing import cast
 
-from topics.server.http.turns import TurnEnd
-
 # How long such work goes on; it may be longer by the call that it is in.
 WORK_S = 0.0002
 # How long somebody who was there is taken to be there still.
@@ -52,18 +50,17 @@ class GivingWay:
 
 
 class Company:
-    """Whether others than those who ask for long work have been there of late."""
+    """Whether others have been there of late: `count` is how often they had something done."""
 
-    __slots__ = ("_count", "_seen_s", "_turn_end")
+    __slots__ = ("_count", "_counted", "_seen_s")
 
-    def __init__(self, turn_end: TurnEnd) -> None:
-        self._turn_end = turn_end
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._counted = count
         self._count = -1
         self._seen_s = 0.0
 
-    @property
     def is_present(self) -> bool:
-        now_s, count = perf_counter(), self._turn_end.count
+        now_s, count = perf_counter(), self._counted()
         if count != self._count:
             self._count, self._seen_s = count, now_s
         return now_s - self._seen_s < PRESENT_S

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from hashlib import sha256
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from topics.server.http.exchange import Exchange, RequestHub
@@ -36,6 +36,16 @@ HEAD_BYTES_MAX = 1024
 
 # A head, the length of the body after it, and its Idempotency-Key.
 Known: TypeAlias = tuple[Head, int, bytes]
+
+
+class Keyed(NamedTuple):
+    """A head without its Idempotency-Key, and the length of the body after it."""
+
+    before: bytes
+    behind: bytes
+    head: Head
+    body_bytes: int
+
 
 _LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,18})(?=\r\n)")
 _KEY = re.compile(rb"\r\n[Ii]dempotency-[Kk]ey: ([!-~]+)(?=\r\n)")
@@ -53,12 +63,13 @@ class KnownHeads:
     `exact` has what came last, byte by byte, or for what has a secret in it `sealed`, by its
     digest. `forms` has what is left of it without what differs, with digests in texts for what has
     a secret. `samples` has forms without their paths, of heads without a secret: whose key it is
-    may depend on the path.
+    may depend on the path. Of clients that give each request another Idempotency-Key the last head
+    of each length is kept as what stands in front of the key and behind it.
     """
 
     __slots__ = (
-        "_body_bytes_max", "_head_bytes_max", "_path_bytes_max", "exact", "forms", "samples",
-        "sealed",
+        "_body_bytes_max", "_head_bytes_max", "_keyed", "_path_bytes_max", "exact", "forms",
+        "samples", "sealed",
     )  # fmt: skip
 
     def __init__(self, limits: HttpLimits) -> None:
@@ -66,6 +77,7 @@ class KnownHeads:
         self.sealed: dict[bytes, Known] = {}
         self.forms: dict[bytes | str, Head] = {}
         self.samples: dict[bytes, Head] = {}
+        self._keyed: dict[int, Keyed] = {}
         self._path_bytes_max = limits.target_bytes_max
         self._head_bytes_max = min(HEAD_BYTES_MAX, limits.head_bytes_max)
         self._body_bytes_max = limits.body_bytes_max
@@ -107,11 +119,17 @@ class KnownHeads:
 
     def forget(self) -> None:
         """Whose secret is in a head may be another matter from now on."""
-        for known in (self.exact, self.sealed, self.forms, self.samples):
+        for known in (self.exact, self.sealed, self.forms, self.samples, self._keyed):
             known.clear()
 
     def find(self, raw: bytes) -> Known | None:
         """A known head that is perhaps not in `exact` by its bytes, or that has a secret."""
+        keyed = self._keyed.get(len(raw))
+        if keyed is not None and raw.startswith(keyed.before) and raw.endswith(keyed.behind):
+            key = raw[len(keyed.before) : -len(keyed.behind)]
+            # Else it may be more than a key.
+            if key.isalnum():
+                return keyed.head, keyed.body_bytes, key
         came, place = self.exact, raw
         if _SECRET in raw:
             came, place = self.sealed, sha256(raw).digest()
@@ -129,7 +147,17 @@ class KnownHeads:
             if len(came) >= HEADS_MAX:
                 came.clear()
             came[place] = known
+        elif came is self.exact:
+            self._keep_keyed(raw, known)
         return known
+
+    def _keep_keyed(self, raw: bytes, known: Known) -> None:
+        found = _KEY.search(raw)
+        assert found is not None
+        if len(self._keyed) >= SAMPLES_MAX:
+            self._keyed.clear()
+        head, body_bytes, _ = known
+        self._keyed[len(raw)] = Keyed(raw[: found.start(1)], raw[found.end(1) :], head, body_bytes)
 
     def _elsewhere(self, form: bytes) -> Head | None:
         """The head of a form that differs from a known one in nothing but its path."""

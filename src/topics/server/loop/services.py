@@ -95,6 +95,10 @@ class Services:
     def uptime_ms(self) -> int:
         return int((self.clock.monotonic_s() - self.started_s) * 1000)
 
+    def _done(self) -> int:
+        """How often anybody had something done: an answer, a message, an event."""
+        return self.turn_end.count + sum(sum(meter.counts) for meter in self.meters)
+
     def metered(self, method: str, path: str) -> Meter:
         """A meter for a route, which the metrics show from now on."""
         log = self.access_log
@@ -106,7 +110,8 @@ class Services:
 
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
         self.turn_end = server.turn_end
-        self.company = Company(server.turn_end)
+        # Not who asks for ranges or pages: those are what it is asked for.
+        self.company = Company(lambda: server.turn_end.count)
         self.server = server
         self.waiters.attach(server.turn_end)
         self.delivery.attach(server.turn_end)
@@ -114,6 +119,7 @@ class Services:
 
     def _opened(self, engine: Engine) -> None:
         engine.on_published(self.waiters.published)
+        engine.rests_beside(Company(self._done).is_present)
         self.delivery.opened(engine)
         for told in self.on_opened:
             told(engine)

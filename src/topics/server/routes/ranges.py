@@ -77,7 +77,7 @@ class RangeRoutes:
 
     def _answer(self, call: Call, kind: str, page: RangePage) -> Answer:
         if kind == "arrow":
-            gives_way = self._services.company.is_present
+            gives_way = self._services.company.is_present()
             return self._services.rendering(call, partial(columns, page, gives_way=gives_way))
         if kind == "json" and page.content_bytes > LOOP_BYTES_MAX:
             return self._services.rendering(call, partial(render, call, page))

@@ -218,9 +218,10 @@ class Sight:
             # many bytes after it, and some of them are lost.
             return (known.is_held and self._lost > 0) or any(not c.ttl_ms for c in self.configs)
         if was == EXPIRED and now == EVICTED and (self.ending == "crash" or known.was_unwritten):
-            # It is seen before it is durable, and writes on their way may have evicted it instead.
-            # Before it is written nobody but this model sees it: a read writes it first.
-            return self._may_be_evicted()
+            # It is seen before it is durable, and writes on their way, answered by now, may have
+            # evicted it instead. Before it is written nobody but this model sees it: a read writes
+            # it first.
+            return self._makes_room()
         if was == EXPIRED and now == DELETED and self.loses:
             # Likewise: a delete that was on its way is there, that it had expired first is not.
             return any(
@@ -260,13 +261,15 @@ class Sight:
         return now == "restart" and self.ending != "live" and "ephemeral" in self.classes
 
     def _may_be_evicted(self) -> bool:
-        """Only a cap evicts, and only where it makes room instead of refusing."""
-        caps = [c for c in self.configs if c.cap_records or c.cap_bytes]
-        makes_room = any(c.discard == "old" for c in caps)
-        was_lowered = bool(caps) and len(set(self.configs)) > 1
+        """Only a cap evicts, and in an end of the process only where something was under way."""
         if self.ending != "live" and not self.known.was_busy and not self.known.is_held:
             return False
-        return makes_room or was_lowered
+        return self._makes_room()
+
+    def _makes_room(self) -> bool:
+        """Whether there is a cap that makes room instead of refusing, or one that was lowered."""
+        caps = [c for c in self.configs if c.cap_records or c.cap_bytes]
+        return any(c.discard == "old" for c in caps) or (bool(caps) and len(set(self.configs)) > 1)
 
     def _may_be_hole(self, seq: int, state: str) -> bool:
         if state == "source_trim":

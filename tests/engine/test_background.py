@@ -1,0 +1,31 @@
+"""Work beside others rests between its pieces, and alone it does not."""
+
+from __future__ import annotations
+
+from topics.engine.commit.background import REST, REST_S_MAX, Background, Jobs
+
+
+class Rested(Jobs):
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def rest(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def test_it_rests_many_times_as_long_as_it_works_and_not_for_ever() -> None:
+    background = Background(threads=False)
+    background.jobs = rested = Rested()
+    for worked_s in (0.001, 0.002, 60.0):
+        background.rest(worked_s)
+    assert rested.seconds == [0.001 * REST, 0.002 * REST, REST_S_MAX]
+
+
+def test_it_does_not_rest_while_nobody_else_is_there() -> None:
+    """Whoever rewrites or backs up a server that is idle gets all of it."""
+    background = Background(threads=False)
+    background.jobs = rested = Rested()
+    for is_there in (False, True, False):
+        background.has_company = lambda is_there=is_there: is_there
+        background.rest(0.001)
+    assert len(rested.seconds) == 1
