@@ -130,8 +130,10 @@ def test_tail_shows_losses_in_their_place(topics: Topics, capped: str) -> None:
 
 
 def test_tail_since(topics: Topics, capped: str) -> None:
-    """Younger than; a bad time is a usage error."""
-    assert [item["$seq"] for item in topics.json("tail", capped, "--since", "1h")] == [5, 7, 8, 9]
+    """Younger than, with the loss that may be; a bad time is a usage error."""
+    found = topics.json("tail", capped, "--since", "1h")
+    assert found[0] == {"topic": capped, "gap_from": 1, "gap_to": 4, "reason": "cap"}
+    assert [item["$seq"] for item in found[1:]] == [5, 7, 8, 9]
     assert topics.json("tail", capped, "--since", "0s") == []
     assert "10m" in topics("tail", capped, "--since", "soon", code=exits.USAGE).stderr
 

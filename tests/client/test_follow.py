@@ -91,6 +91,25 @@ def test_where_it_begins(client: Client, mode: Mode) -> None:
     timer.join()
 
 
+@both
+def test_a_loss_that_may_be_of_a_time_is_told(client: Client, mode: Mode) -> None:
+    """Between the last record before it and the first one after it; what is older is not."""
+    topic = f"since-{mode}"
+    client.create_topic(topic, cap_records=3)
+    for _ in range(5):
+        write(client, topic, 1)
+        time.sleep(0.002)
+    third, fourth, _ = client.range(topic).records
+    early = client.follow(topic, from_ts_ms=third.ts, mode=mode)
+    assert seqs(itertools.islice(early, 2)) == [(1, 2), 3]
+    later = client.follow(topic, from_ts_ms=fourth.ts, mode=mode)
+    assert seqs(itertools.islice(later, 2)) == [4, 5]
+    client.delete(topic, before_seq=6)
+    none_left = client.follow(topic, from_ts_ms=int(time.time() * 1000), mode=mode)
+    write(client, topic, 1)
+    assert seqs(itertools.islice(none_left, 2)) == [(1, 5), 6]
+
+
 def test_a_cursor_keeps_the_place(client: Client) -> None:
     """A commit stores what the caller was given, not what was read ahead of it."""
     write(client, "kept", 10)

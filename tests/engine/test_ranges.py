@@ -106,7 +106,9 @@ def test_a_range_goes_on_behind_a_hole(world: World) -> None:
     world.fill("t", 4)
     topic = world.engine.core.by_name["t"]
     topic.add_hole(5, 7, CRASH)
+    world.clock.advance(10)
     world.fill("t", 3)
+    assert world.engine.place_at("t", world.clock.wall_ms()) == 4
     whole = [(1, 2, "cap"), 3, 4, (5, 7, "crash"), 8, 9, 10]
     assert told(world.engine.range("t", to_seq=10)) == whole
     assert told(world.engine.range("t", from_seq=3, to_seq=6)) == [4, (5, 6, "crash")]
@@ -226,6 +228,31 @@ def test_the_seq_of_a_time_is_of_a_live_record(world: World) -> None:
     assert world.engine.seq_at("t", start + 40) == (6, start + 50)
     world.engine.delete("t", match=["tag", "Glob", "t*"])
     assert world.engine.seq_at("t", 0) is None
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_the_place_of_a_time_is_in_front_of_what_may_be_lost_of_it(
+    world: World, sealed: bool
+) -> None:
+    """After the last live record before it: when a lost one was written nobody knows."""
+    start = world.clock.wall_ms()
+    world.engine.put_topic("t", {"cap_records": 4})
+    assert world.engine.place_at("t", 0) == 0
+    for n in range(8):
+        world.engine.append("t", [{"data": n, "tag": f"t{n}"}])
+        world.clock.advance(10)
+        if sealed and n % 3 == 2:
+            world.engine.checkpoint()
+    # 1 to 4 are evicted, and 6 is deleted.
+    world.engine.delete("t", match="t5")
+    assert [world.engine.place_at("t", start + 10 * n) for n in range(10)] == [
+        0, 0, 0, 0, 0, 5, 5, 7, 8, 8,
+    ]  # fmt: skip
+    assert told(world.engine.range("t", from_seq=world.engine.place_at("t", start)))[0] == (
+        1, 4, "cap",
+    )  # fmt: skip
+    world.engine.delete("t", match=["tag", "Glob", "t*"])
+    assert world.engine.place_at("t", start + 10**6) == 0
 
 
 @pytest.mark.parametrize("ts", [-1, 2**64, True, 1.5])

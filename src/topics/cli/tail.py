@@ -42,8 +42,8 @@ def tail(
 ) -> None:
     """Show the last records of topics, and with -f what comes.
 
-    What was lost is shown in its place, in red. With -f interruptions are survived: no record is
-    shown twice and none is left out.
+    What was lost is shown in its place, in red; with --since, also what may have been of that time.
+    With -f interruptions are survived: no record is shown twice and none is left out.
 
     Example: topics tail -f -n 3 orders payments
     """
@@ -79,9 +79,7 @@ def last_items(
     """The last records of a topic with the gaps between them, and the seq after them."""
     head = client.topic(topic).head_seq
     if since_ms is not None:
-        at = client.seq_at(topic, since_ms)
-        start = head if at.seq is None else at.seq - 1
-        younger = window(client, topic, start, head)
+        younger = window(client, topic, client.seq_at(topic, since_ms).from_seq, head)
         return (younger if last is None else _last(younger, last)), head
     wanted = LAST_DEFAULT if last is None else last
     width = wanted

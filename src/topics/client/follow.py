@@ -169,12 +169,11 @@ class AsyncFollower:
                 pass
         if wanted.from_ts_ms is not None:
             at = await self._client.seq_at(name, wanted.from_ts_ms)
-            if at.seq is not None:
-                return WatchFrom(from_seq=at.seq - 1, epoch=at.epoch)
+            return WatchFrom(from_seq=at.from_seq, epoch=at.epoch)
         from_seq = wanted.from_seq
         return WatchFrom(
             from_seq=from_seq if isinstance(from_seq, int) else from_seq.get(name, 0),
-            tail=wanted.tail or wanted.from_ts_ms is not None,
+            tail=wanted.tail,
         )
 
     async def _streamed(self, following: Following, is_first: bool) -> AsyncGenerator[Batch, None]:

@@ -110,7 +110,7 @@ def _range_fields(
 
 
 def seq_at(topic: str, ts_ms: int) -> Request[values.SeqAt]:
-    """The first live record at or after a time, in milliseconds since 1970."""
+    """The first live record at or after a time, in ms since 1970, and where to read on from."""
     return Request("GET", path("topics", topic, "seq-at", ts=ts_ms), _SEQ_AT)
 
 

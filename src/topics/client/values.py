@@ -186,12 +186,16 @@ class RangeSize(Answer, frozen=True, kw_only=True):
 
 
 class SeqAt(Answer, frozen=True, kw_only=True):
-    """The first live record at or after a time; None past the head."""
+    """The first live record at or after a time; None past the head.
+
+    Whoever reads on from `from_seq` is also told of what was lost, and may have been of that time.
+    """
 
     topic: str
     epoch: str
     seq: int | None
     ts: int | None
+    from_seq: int
 
 
 class StagesDropped(Answer, frozen=True, kw_only=True):

@@ -67,7 +67,7 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
     asyncio and web frameworks. What a program uses:
 
         topics    put_topic, patch_topic, state, list_topics, explain, delete_topic
-        records   append, append_json, diff, range, seq_at, delete, rewrite
+        records   append, append_json, diff, range, seq_at, place_at, delete, rewrite
         readers   put_cursor, cursor, cursors, delete_cursor
         queues    claim, ack, nack, extend, queue_state, held_jobs
         routers   put_router, router, delete_router

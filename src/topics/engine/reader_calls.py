@@ -110,6 +110,16 @@ class ReaderCalls(Lifecycle):
             raise InvalidRequest("ts must be milliseconds from 0 to 2^64 - 1")
         return ranges.seq_at(self._consumed(name), ts, self.core.segments.exact_spans)
 
+    def place_at(self, name: str, ts: int) -> int:
+        """The seq to read on from a time, after the last live record before `ts`.
+
+        When a record that was lost was written nobody knows: what is gone between that record and
+        the first one at or after `ts` may have been of that time, and is told to whoever reads on.
+        """
+        found = self.seq_at(name, ts)
+        topic = self._topic(name)
+        return ranges.live_before(topic, topic.head + 1 if found is None else found[0])
+
     def _consumed(self, name: str) -> Topic:
         """A topic as it is now, for a read that counts as one."""
         topic, core = self._topic(name), self.core

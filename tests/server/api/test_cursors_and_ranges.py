@@ -381,9 +381,9 @@ def test_the_seq_of_a_time(client: Client, topic: str) -> None:
     client.write(topic, 1, 2)
     ts = client.diff(topic).json["records"][0]["$ts"]
     found = client.get(f"/v0/topics/{topic}/seq-at?ts={ts}").json
-    assert (found["seq"], found["ts"]) == (1, ts)
+    assert (found["seq"], found["ts"], found["from_seq"]) == (1, ts, 0)
     past = client.get(f"/v0/topics/{topic}/seq-at?ts={ts + 10**7}").json
-    assert (past["seq"], past["ts"]) == (None, None)
+    assert (past["seq"], past["ts"], past["from_seq"]) == (None, None, 2)
     for query in ("", "?ts=", "?ts=-1", "?ts=1.5", f"?ts={2**64}"):
         refused = client.get(f"/v0/topics/{topic}/seq-at{query}")
         assert (refused.status, refused.code) == (400, "invalid_request")

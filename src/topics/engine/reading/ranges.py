@@ -30,6 +30,7 @@ from topics.types import SEQ_BASE, U64_MAX, Payload, Record, Tombstone, array_of
 BYTES_MAX = 8 * MIB
 RECORDS_MAX = 100_000
 
+_FIRST = attrgetter("first")
 _LAST_TS = attrgetter("last_ts")
 _EVERYTHING = View(include_tags=True)
 
@@ -227,3 +228,17 @@ def seq_at(topic: Topic, ts: int, load: Callable[[Block], Spans]) -> tuple[int, 
         for start, _ in block.live_runs(first, block.count):
             return block.first + start, spans.time_of(start)
     return None
+
+
+def live_before(topic: Topic, seq: int) -> int:
+    """The last live seq below another one; 0 when there is none."""
+    blocks, floor = topic.blocks, topic.floor
+    for index in range(bisect_left(blocks, seq, key=_FIRST) - 1, -1, -1):
+        block = blocks[index]
+        if block.first + block.count <= floor:
+            break
+        first, stop = max(floor - block.first, 0), min(seq - block.first, block.count)
+        ends = [end for _, end in block.live_runs(first, stop)]
+        if ends:
+            return block.first + ends[-1] - 1
+    return 0

@@ -319,6 +319,7 @@ class SeqAt(msgspec.Struct, kw_only=True):
     topic: str
     seq: int | None
     ts: int | None
+    from_seq: int
     epoch: Epoch
     performance: Performance
 

@@ -91,8 +91,8 @@ class RangeRoutes:
         seq, at = engine.seq_at(name, ts) or (None, None)
         return call.answer(
             SeqAt(
-                topic=name, seq=seq, ts=at, epoch=str(engine.epoch_of(name)),
-                performance=call.performance(),
+                topic=name, seq=seq, ts=at, from_seq=engine.place_at(name, ts),
+                epoch=str(engine.epoch_of(name)), performance=call.performance(),
             )
         )  # fmt: skip
 
