@@ -60,25 +60,14 @@ def check_order(options: SourceOptions, topic: str, start: int, end: int) -> int
 
 def _start_seq(server: Server, options: SourceOptions, topic: str, state: State) -> int:
     if options.start_ts is not None:
-        return _before(server, options.start_ts, topic, state)
+        # In front of what was lost and may have been of that time: the read tells it.
+        found = server.get(topic_path(topic, "seq-at"), ts=options.start_ts)
+        return min(int(found["from_seq"]), state.head)
     if options.start == LATEST:
         return state.head
     if isinstance(options.start, dict):
         # A topic of a pattern that is not named is new to whoever named the others.
         return max(options.start.get(topic, 1) - 1, 0)
-    return 0
-
-
-def _before(server: Server, ts: int, topic: str, state: State) -> int:
-    """The last seq before a time.
-
-    What was lost right before the first record at or after it may have been of that time too: the
-    read begins before such a gap and tells it.
-    """
-    found = _seq_at(server, topic, ts)
-    seq = state.head if found is None else found - 1
-    for item in reversed(account(server, topic, state, 0, seq).items):
-        return item.first - 1 if item.is_gap else item.last
     return 0
 
 

@@ -88,6 +88,9 @@ def test_what_was_lost_before_is_a_row(log: Log) -> None:
     log.evict(topic, keep=5)
     for options in ({}, {"minPartitions": 4}, {"maxRecordsPerPartition": 1}):
         assert told(log.rows(topic, **options)) == [(1, 15, "cap"), 16, 17, 18, 19, 20]
+    # It may have been of the time of the first one that is left.
+    since = {"startingTimestamp": log.records(topic)[0]["$ts"]}
+    assert told(log.rows(topic, **since)) == [(1, 15, "cap"), 16, 17, 18, 19, 20]
     (gap,) = [row for row in log.rows(topic) if row["_kind"] == "gap"]
     assert (gap["epoch"], gap["ts"], gap["node"], gap["tag"], gap["data"]) == (
         log.state(topic)["epoch"], None, None, None, None,
