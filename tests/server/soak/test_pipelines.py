@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.soak.flaky_store import FlakyStore
 from tests.server.soak.pipelines import Pipelines
 from tests.support.s3 import S3Server
+from tests.support.store_proxy import FlakyStore
 
 Tally = Callable[..., None]
 

@@ -1,10 +1,18 @@
-"""A bucket that does not answer every call: a proxy in front of a real S3 endpoint."""
+"""A proxy in front of a real S3 endpoint: one that does not answer every call, or that corrects it.
+
+`rclone serve s3` answers a range with status 200. Our own store bears that; delta-rs does not.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
@@ -33,7 +41,10 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.putheader(name, value)
         upstream.endheaders(body)
         answer = upstream.getresponse()
-        self._answer(answer.status, answer.getheaders(), answer.read())
+        status = answer.status
+        if self.server.is_correcting and answer.getheader("Content-Range"):
+            status = HTTPStatus.PARTIAL_CONTENT
+        self._answer(status, answer.getheaders(), answer.read())
         upstream.close()
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
@@ -58,9 +69,11 @@ class _Handler(BaseHTTPRequestHandler):
 class _Proxy(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, fails_every: int, *, is_correcting: bool) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.port = port
+        self.is_correcting = is_correcting
+        self._fails_every = fails_every
         self.calls = itertools.count(1)
         self.failed = 0
         self._lock = threading.Lock()
@@ -68,7 +81,7 @@ class _Proxy(ThreadingHTTPServer):
     def failure(self) -> int:
         """The status that this call fails with; 0 for one that does not."""
         with self._lock:
-            if next(self.calls) % EVERY:
+            if not self._fails_every or next(self.calls) % self._fails_every:
                 return 0
             self.failed += 1
             return FAILURES[self.failed % len(FAILURES)]
@@ -79,11 +92,11 @@ class FlakyStore:
 
     def __init__(self, s3: S3Server) -> None:
         self._s3 = s3
-        self._proxy = _Proxy(s3.port)
+        self._proxy = _Proxy(s3.port, EVERY, is_correcting=False)
 
     @property
     def env(self) -> dict[str, str]:
-        return {**self._s3.env, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._proxy.server_port}"}
+        return _env(self._s3, self._proxy.server_port)
 
     @property
     def failed(self) -> int:
@@ -103,3 +116,28 @@ class FlakyStore:
         self._proxy.shutdown()
         self._proxy.server_close()
         self._thread.join()
+
+
+@contextlib.contextmanager
+def corrected(s3: S3Server) -> Iterator[dict[str, str]]:
+    """What leads a client through a proxy that answers ranges as S3 does.
+
+    In a process of its own: a client that keeps the interpreter while it waits would wait for ever.
+    """
+    command = [sys.executable, "-m", __name__, str(s3.port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield _env(s3, int(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+def _env(s3: S3Server, port: int) -> dict[str, str]:
+    return {**s3.env, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+
+
+if __name__ == "__main__":
+    PROXY = _Proxy(int(sys.argv[1]), 0, is_correcting=True)
+    print(PROXY.server_port, flush=True)
+    PROXY.serve_forever()
