@@ -303,6 +303,14 @@ MUTANTS = (
         "copies made again under other seqs", "engine/recovery/rederive.py",
         "        low += max(dest.head + 1 - first, 0)\n", "",
         is_quick=False, area="router", first="checkpoints",
+        # A map comes by again where what a start has copied is read twice.
+        also=(
+            ("storage/wal_reader.py", "        line.is_succeeded = line.generation < newest\n", ""),
+        ),
+    ),
+    Mutant(
+        "a source not looked for where it was copied to", "engine/recovery/rederive.py",
+        "            or self._in_log(topic_id, generation + 1, seq, upto)\n", "", area="router",
     ),
     Mutant(
         "only the end of a map looked for", "engine/recovery/rederive.py",

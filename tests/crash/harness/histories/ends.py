@@ -57,6 +57,8 @@ def damage_whole(world: World, draw: random.Random) -> None:
         same = (topic.epoch, topic.head) == (known.epoch, known.head)
         was = (known.epoch, known.head)
         require(same, f"{where}: {known.name} is at {topic.epoch}, {topic.head}, was at {was}")
+        # What has expired does so when it is looked at; that it had need not be in the log.
+        engine.state(known.name)
         for part in explain(topic, 1, topic.head) if topic.head else ():
             for seq in range(part.first, part.last + 1):
                 was_state = known.states[seq - 1]
