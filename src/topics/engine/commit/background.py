@@ -6,11 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-# Beside others, work rests so many times as long as it works: then hardly more than one in a
-# hundred of their requests meets it at all, whatever one of its pieces costs. However slow the disk
-# is for a while, it goes on after REST_S_MAX.
-REST = 64
-REST_S_MAX = 0.5
+# However slow the disk is for a while.
+REST_S_MAX = 1.0
 # More calls at once than there ever are, unless many commits read their stages: those wait.
 THREADS_MAX = 32
 
@@ -100,10 +97,14 @@ class Background:
         job.result()
         yield
 
-    def rest(self, worked_s: float) -> None:
-        """In a job, after a piece of work that took so long."""
+    def rest(self, seconds: float) -> None:
+        """In a job: leaves the machine to others, if there are any, but not for ever.
+
+        Who rests a hundred times as long as it works is met by one in a hundred of their requests,
+        whatever one of its pieces costs them.
+        """
         if self.has_company():
-            self.jobs.rest(min(REST * worked_s, REST_S_MAX))
+            self.jobs.rest(min(seconds, REST_S_MAX))
 
     def wait(self) -> Iterator[None]:
         """A turn that only a thread can bring on."""

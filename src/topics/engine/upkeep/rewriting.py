@@ -30,6 +30,8 @@ from topics.storage.segment import DEAD, Row, SegmentInfo, SegmentWriter
 
 # What is read in one go, and more of the cold store, where each call has its price.
 BATCH_BYTES, COLD_BATCH_BYTES = 1024 * 1024, 2 * 1024 * 1024
+# How many times as long as it works a paced rewrite rests: a part of the work is the loop's own.
+REST = 128
 # What is written between two syncs, so that the log's own do not wait for all of it.
 SYNC_BYTES = 1024 * 1024
 # What a writer keeps at most: more than comes between two syncs, so that only the thread writes.
@@ -168,7 +170,7 @@ def _copied(
         sources = [piece.source for piece in batch]
         read[:] = core.segments.read_rows(held, sources, is_cold=held.is_cold)
         if is_paced:
-            core.background.rest(core.clock.monotonic_s() - began_s + worked_s)
+            core.background.rest(REST * (core.clock.monotonic_s() - began_s + worked_s))
 
     for batch in _batches(pieces, COLD_BATCH_BYTES if held.is_cold else BATCH_BYTES):
         yield from core.background.run(partial(bring, batch))
