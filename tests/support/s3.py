@@ -56,8 +56,8 @@ class S3Server:
         self._create(bucket.partition("/")[0])
         return f"s3://{bucket}"
 
-    def _create(self, bucket: str) -> None:
-        store = S3Store(
+    def store(self, bucket: str) -> S3Store:
+        return S3Store(
             bucket,
             endpoint=self.env["AWS_ENDPOINT_URL"],
             access_key_id=ACCESS_KEY,
@@ -65,7 +65,9 @@ class S3Server:
             region="us-east-1",
             client_options={"allow_http": True},
         )
-        url = obstore.sign(store, "PUT", "", timedelta(minutes=1))
+
+    def _create(self, bucket: str) -> None:
+        url = obstore.sign(self.store(bucket), "PUT", "", timedelta(minutes=1))
         try:
             urlopen(Request(url, method="PUT", data=b""), timeout=START_SECONDS_MAX).close()
         except HTTPError as error:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 
 from tests.support.s3 import S3Server
 
@@ -107,12 +106,7 @@ class FlakyStore:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._proxy.shutdown()
         self._proxy.server_close()
         self._thread.join()

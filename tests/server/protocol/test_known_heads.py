@@ -114,6 +114,17 @@ def test_what_is_left_out_of_a_head_is_not_filled_in_wrongly(desk: Desk, lines: 
         assert desk.talk([request]) == parsed(desk, request)
 
 
+def test_what_only_looks_like_a_key_is_none(desk: Desk) -> None:
+    """Another header, in front of the key or behind it, may end like its name."""
+    names = ("X-dempotency-Key", "Idempotency-Key")
+    for first, second in (names, names[::-1]):
+        for one, other in (("a", "a"), ("a", "b"), ("b", "a"), ("b-c", "a"), ("a", "b-c")):
+            lines = f"Content-Length: 4\r\n{first}: {one}\r\n{second}: {other}\r\n"
+            request = f"POST /all HTTP/1.1\r\nHost: a\r\n{lines}\r\nbody".encode()
+            for _ in range(3):
+                assert desk.talk([request]) == parsed(desk, request)
+
+
 def test_a_plain_head_is_kept_and_serves_the_next_body(served: Served, wire: Wire) -> None:
     for body in (b"first", b"other", b"third"):
         assert wire.request("POST", "/echo?kept", body).body == body

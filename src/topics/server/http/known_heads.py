@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from hashlib import sha256
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from topics.server.http.exchange import Exchange, RequestHub
@@ -37,18 +37,12 @@ HEAD_BYTES_MAX = 1024
 # A head, the length of the body after it, and its Idempotency-Key.
 Known: TypeAlias = tuple[Head, int, bytes]
 
-
-class Keyed(NamedTuple):
-    """A head without its Idempotency-Key, and the length of the body after it."""
-
-    before: bytes
-    behind: bytes
-    head: Head
-    body_bytes: int
-
-
 _LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,18})(?=\r\n)")
-_KEY = re.compile(rb"\r\n[Ii]dempotency-[Kk]ey: ([!-~]+)(?=\r\n)")
+_KEY_TEXT = rb"[!-~]+"
+_KEY = re.compile(rb"\r\n[Ii]dempotency-[Kk]ey: (%b)(?=\r\n)" % _KEY_TEXT)
+_IS_KEY = re.compile(_KEY_TEXT).fullmatch
+# What is looked for first, because that is quick, and how far from there the key is.
+_KEY_SIGN, _KEY_AT = b"dempotency-", len(b"dempotency-Key: ")
 # What a path may be that was not parsed: no query, nothing that is spelt or read in two ways.
 _PATH = re.compile(rb"([A-Z]+ )(/[0-9A-Za-z._~/-]*)(?= HTTP/1\.1\r\n)")
 # What a secret may follow.
@@ -63,8 +57,8 @@ class KnownHeads:
     `exact` has what came last, byte by byte, or for what has a secret in it `sealed`, by its
     digest. `forms` has what is left of it without what differs, with digests in texts for what has
     a secret. `samples` has forms without their paths, of heads without a secret: whose key it is
-    may depend on the path. Of clients that give each request another Idempotency-Key the last head
-    of each length is kept as what stands in front of the key and behind it.
+    may depend on the path. Of clients that give each request another Idempotency-Key heads without
+    a secret are kept as what stands in front of the key and behind it.
     """
 
     __slots__ = (
@@ -77,7 +71,7 @@ class KnownHeads:
         self.sealed: dict[bytes, Known] = {}
         self.forms: dict[bytes | str, Head] = {}
         self.samples: dict[bytes, Head] = {}
-        self._keyed: dict[int, Keyed] = {}
+        self._keyed: dict[tuple[bytes, bytes], tuple[Head, int]] = {}
         self._path_bytes_max = limits.target_bytes_max
         self._head_bytes_max = min(HEAD_BYTES_MAX, limits.head_bytes_max)
         self._body_bytes_max = limits.body_bytes_max
@@ -124,12 +118,10 @@ class KnownHeads:
 
     def find(self, raw: bytes) -> Known | None:
         """A known head that is perhaps not in `exact` by its bytes, or that has a secret."""
-        keyed = self._keyed.get(len(raw))
-        if keyed is not None and raw.startswith(keyed.before) and raw.endswith(keyed.behind):
-            key = raw[len(keyed.before) : -len(keyed.behind)]
-            # Else it may be more than a key.
-            if key.isalnum():
-                return keyed.head, keyed.body_bytes, key
+        before, key, behind = _around_key(raw)
+        keyed = self._keyed.get((before, behind)) if key else None
+        if keyed is not None and _IS_KEY(key):
+            return *keyed, key
         came, place = self.exact, raw
         if _SECRET in raw:
             came, place = self.sealed, sha256(raw).digest()
@@ -147,17 +139,12 @@ class KnownHeads:
             if len(came) >= HEADS_MAX:
                 came.clear()
             came[place] = known
-        elif came is self.exact:
-            self._keep_keyed(raw, known)
+        elif came is self.exact and _KEY.match(raw, len(before) - _KEY_AT - 3):
+            # That is the header itself, and not something that looks like it in front of it.
+            if len(self._keyed) >= SAMPLES_MAX:
+                self._keyed.clear()
+            self._keyed[before, behind] = known[:2]
         return known
-
-    def _keep_keyed(self, raw: bytes, known: Known) -> None:
-        found = _KEY.search(raw)
-        assert found is not None
-        if len(self._keyed) >= SAMPLES_MAX:
-            self._keyed.clear()
-        head, body_bytes, _ = known
-        self._keyed[len(raw)] = Keyed(raw[: found.start(1)], raw[found.end(1) :], head, body_bytes)
 
     def _elsewhere(self, form: bytes) -> Head | None:
         """The head of a form that differs from a known one in nothing but its path."""
@@ -173,6 +160,17 @@ class KnownHeads:
         return head
 
 
+def _around_key(raw: bytes) -> tuple[bytes, bytes, bytes]:
+    """What stands in front of what may be the Idempotency-Key, that, and what stands behind it."""
+    start = raw.find(_KEY_SIGN) + _KEY_AT
+    end = raw.find(b"\r\n", start)
+    return (
+        (raw[:start], raw[start:end], raw[end:])
+        if start >= _KEY_AT and end > 0
+        else (raw, b"", b"")
+    )
+
+
 def _cut(raw: bytes) -> tuple[bytes, int, bytes]:
     """A head without what differs; its length, -1 when it has none, and its Idempotency-Key."""
     body_bytes, key = -1, b""
@@ -180,7 +178,7 @@ def _cut(raw: bytes) -> tuple[bytes, int, bytes]:
     if found is not None:
         body_bytes = int(found[1])
         raw = raw[: found.start(1)] + _LEFT_OUT + raw[found.end(1) :]
-    if b"dempotency-" in raw:
+    if _KEY_SIGN in raw:
         found = _KEY.search(raw)
         if found is not None:
             key = found[1]
