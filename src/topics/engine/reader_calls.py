@@ -116,10 +116,7 @@ class ReaderCalls(Lifecycle):
         When a record that was lost was written nobody knows: what is gone between that record and
         the first one at or after `ts` may have been of that time, and is told to whoever reads on.
         """
-        return self.place_before(name, self.seq_at(name, ts))
-
-    def place_before(self, name: str, found: tuple[int, int] | None) -> int:
-        """`place_at`, for what `seq_at` has found."""
+        found = self.seq_at(name, ts)
         topic = self._topic(name)
         return ranges.live_before(topic, topic.head + 1 if found is None else found[0])
 

@@ -88,11 +88,10 @@ class RangeRoutes:
         if ts is None:
             raise BadRequest("ts is needed: milliseconds since 1970", parameter="ts")
         engine = self._services.engine
-        found = engine.seq_at(name, ts)
-        seq, at = found or (None, None)
+        seq, at = engine.seq_at(name, ts) or (None, None)
         return call.answer(
             SeqAt(
-                topic=name, seq=seq, ts=at, from_seq=engine.place_before(name, found),
+                topic=name, seq=seq, ts=at, from_seq=engine.place_at(name, ts),
                 epoch=str(engine.epoch_of(name)), performance=call.performance(),
             )
         )  # fmt: skip
