@@ -96,6 +96,18 @@ def test_a_reader_that_takes_nothing_shows_its_lag_and_what_waits_for_it(keyed: 
             assert one["buffered_bytes"] > 0
 
 
+def test_a_stream_is_not_behind_in_a_topic_that_took_the_name(client: Client, topic: str) -> None:
+    """It was told that its own was deleted, and gets nothing of the next."""
+    client.write(topic, 1)
+    with EventSource(client.port, f"/v0/topics/{topic}/stream?tail=true") as events:
+        events.until("caught-up")
+        client.delete(f"/v0/topics/{topic}")
+        events.until("topic-deleted")
+        client.write(topic, 1, 2)
+        (seen,) = (one for one in connections(client) if one["topics"] == [topic])
+        assert seen["lag"] == 0
+
+
 @pytest.mark.slow
 def test_pages_of_connections_and_what_a_bounded_key_sees(keyed: Served) -> None:
     with keyed.client("root") as root:

@@ -122,6 +122,19 @@ def test_too_many_topics_are_a_bad_request(few: Client) -> None:
     assert reply.detail == {"limit": "max_watch_topics", "max": 2}
 
 
+def test_a_topic_that_is_gone_leaves_room_for_another_on_a_socket(small: Inside) -> None:
+    """Its subscription is over, and counted no more; nor are records of a later one waited for."""
+    with small.client() as few, Socket(small.port) as socket:
+        for name in ("room-1", "room-2", "room-3"):
+            few.write(name, 1)
+            assert socket.ask("subscribe", topic=name, tail=True)["op"] == "subscribed"
+            few.delete(f"/v0/topics/{name}")
+            socket.until("topic_deleted")
+        few.write("room-3", 1)
+        (seen,) = few.get("/v0/connections").json["connections"]
+        assert (seen["topics"], seen["lag"]) == ([], 0)
+
+
 def test_too_many_sessions_are_throttled_until_idle_ones_are_gone(few: Client) -> None:
     for _ in range(3):
         watch(few, {"t": {}})

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
+from topics.engine.reading.watch import DELETED, StreamFrame, Subscription, WatchCursor
 from topics.engine.state.write_request import decode_write
 from topics.errors import InvalidRequest, Poisoned, Throttled, TopicsError, Unauthorized
 from topics.server.api.auth import READ, WRITE, Key
@@ -307,7 +307,7 @@ class Connection:
         self._delivery.note_slow(self)
         return False
 
-    def deliver(self, _cursor: WatchCursor, frames: Sequence[StreamFrame]) -> int:
+    def deliver(self, cursor: WatchCursor, frames: Sequence[StreamFrame]) -> int:
         size = 0
         for frame in frames:
             if frame.text is None:
@@ -315,6 +315,9 @@ class Connection:
             self._socket.send(frame.text)
             size += len(frame.text)
         self.sent_s = self._delivery.now_s
+        if frames[-1].event == DELETED:
+            # It is not subscribed to any more: neither shown, nor in the way of another.
+            self._leave(cursor.name)
         return size
 
     def paced(self, name: str, retry_after_ms: int) -> None:
@@ -329,8 +332,12 @@ class Connection:
         text = "the topic's stored records can not be read" + ("" if is_final else " now")
         code = error.code if isinstance(error, TopicsError) else "internal"
         frame = {"op": "error", "code": code, "message": text, "topic": cursor.name}
+        if not is_final:
+            self._send(frame, None)
+            return
         # Others of this socket go on, so nothing else says that this one does not.
-        self._send({**frame, "ended": True} if is_final else frame, None)
+        self._send({**frame, "ended": True}, None)
+        self._leave(cursor.name)
 
     # -- topics.server.loop.delivery.Outlet ------------------------------------------------------
 

@@ -72,5 +72,12 @@ class Visitors:
 
 
 def lag_of(engine: Engine, cursors: Iterable[WatchCursor]) -> int:
-    """How many seqs readers of topics have in front of them."""
-    return sum(engine.lag_of(cursor.name, cursor.seq, cursor.epoch) for cursor in cursors)
+    """How many seqs readers of topics have in front of them.
+
+    One whose topic was deleted gets nothing more, also when there is another of that name.
+    """
+    return sum(
+        engine.lag_of(cursor.name, cursor.seq, cursor.epoch)
+        for cursor in cursors
+        if cursor.feed is not None
+    )
