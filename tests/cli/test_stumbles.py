@@ -132,6 +132,8 @@ def test_the_help_of_serve_fits_into_80_columns_and_has_every_setting() -> None:
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in done.stdout
+    # Once of the options together, once of --config.
+    assert done.stdout.count("[server]") == 2
     words = set(done.stdout.split())
     assert defaults().keys() == ABOUT.keys()
     for name, default in defaults().items():

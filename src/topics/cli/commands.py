@@ -6,6 +6,7 @@ help.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any
 
@@ -61,7 +62,7 @@ class LazyGroup(TyperGroup):
             ctx.fail(f"No such command {args[0]!r}{meant(args[0], COMMANDS) or '.'}")
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS and super().get_command(ctx, name) is None:
-            command = loaded(name)
+            command = _as_written(loaded(name))
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -91,6 +92,18 @@ def _in_words(error: typer.BadParameter) -> str:
     if words is None:
         return error.message.removeprefix("Value error, ")
     return words.format(first["input"], **first.get("ctx", {}))
+
+
+# What the library that draws help takes for a style, and leaves out: `[server]` is a table of ours.
+_STYLE = re.compile(r"\[[a-z#/@][^[]*?]")
+
+
+def _as_written(command: Any) -> Any:
+    """The command, with help that is shown as it stands there."""
+    for one in (command, *getattr(command, "commands", {}).values()):
+        for said in (one, *one.params):
+            said.help = said.help and _STYLE.sub(r"\\\g<0>", said.help)
+    return command
 
 
 def loaded(name: str) -> Any:
