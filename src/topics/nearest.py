@@ -15,7 +15,7 @@ WORD_CHARS_MAX = 64
 # What msgspec says, and where in the value; the field or word may have quotes of its own.
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?", re.DOTALL)
 _NO_CHOICE = re.compile(r"Invalid enum value '(.*?)'(?: - at `\$(.*)`)?", re.DOTALL)
-_STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
+_STEP = re.compile(r"\.(\w+)|\[([^]]*)\]")
 
 
 def meant(word: str, known: Iterable[str]) -> str:
@@ -43,7 +43,7 @@ def _at(kind: Any, path: str | None) -> list[Any]:
     """The types that may stand at a place within a value of this type."""
     kinds = list(_alternatives(kind))
     for step in _STEP.finditer(path or ""):
-        kinds = [inner for one in kinds for inner in _inside(one, step[1])]
+        kinds = [inner for one in kinds for inner in _inside(one, step[1], step[2])]
     return kinds
 
 
@@ -58,11 +58,15 @@ def _alternatives(kind: Any) -> Iterator[Any]:
             yield from _alternatives(one)
 
 
-def _inside(kind: Any, field: str | None) -> Iterator[Any]:
+def _inside(kind: Any, field: str | None, index: str) -> Iterator[Any]:
     """What a field of a struct may be; without one, an item of a list or a value of a dict."""
     if field is None:
         if get_origin(kind) in (list, dict):
             yield from _alternatives(get_args(kind)[-1])
+        elif get_origin(kind) is tuple and index.isdecimal():
+            # Each place of a tuple has a type of its own.
+            for one in get_args(kind)[int(index) :][:1]:
+                yield from _alternatives(one)
     elif _is_struct(kind):
         for one in msgspec.structs.fields(kind):
             if one.encode_name == field:

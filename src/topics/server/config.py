@@ -134,7 +134,10 @@ def load(
     environment = {key: text for key, text in environment.items() if not _is_service(key, text)}
     for key in sorted(environment):
         if key.startswith(PREFIX) and key not in known:
-            words = meant(key, known) or "; unset it or correct its name"
+            # Without what they all begin with, which would make any two of them alike.
+            names = [name.removeprefix(PREFIX) for name in known]
+            near = meant(key.removeprefix(PREFIX), names).replace("mean ", f"mean {PREFIX}")
+            words = near or "; unset it or correct its name"
             raise InvalidRequest(f"{key} is not a setting of topics{words}")
     values: dict[str, Any] = {}
 

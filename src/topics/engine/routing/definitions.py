@@ -179,7 +179,7 @@ def _options(asked: RouterInput) -> RouterOptions:
         dest=asked.dest,
         preserve_node=asked.preserve_node,
         preserve_tag=asked.preserve_tag,
-        filter=None if asked.filter is None else parse_match(asked.filter),
+        filter=None if asked.filter is None else parse_match(asked.filter, "filter"),
         allow_cycle=asked.allow_cycle,
         # A bucket's change that came twice could undo one in between.
         guarantee="exactly_once" if _is_replica(asked) else asked.guarantee,

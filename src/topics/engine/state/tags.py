@@ -186,13 +186,13 @@ def within(found: Found, first: int, stop: int) -> npt.NDArray[np.int64]:
     return unique[np.searchsorted(unique, first) : np.searchsorted(unique, stop)]
 
 
-def parse_match(match: object) -> Match:
+def parse_match(match: object, field: str = "match") -> Match:
     """(text, is a prefix) of a match predicate; a bare string means equality."""
     if isinstance(match, str):
         return match, False
-    parts = convert(match, list[str], "match") if isinstance(match, (list, tuple)) else None
+    parts = convert(match, list[str], field) if isinstance(match, (list, tuple)) else None
     if parts is None or len(parts) != 3 or parts[0] != "tag" or parts[1] not in ("Eq", "Glob"):
-        raise InvalidRequest('match must be "tag", ["tag","Eq","X"] or ["tag","Glob","X*"]')
+        raise InvalidRequest(f'{field} must be "tag", ["tag","Eq","X"] or ["tag","Glob","X*"]')
     if parts[1] == "Eq":
         return parts[2], False
     if not parts[2].endswith("*") or "*" in parts[2][:-1]:
