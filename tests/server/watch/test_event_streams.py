@@ -140,7 +140,10 @@ def test_head_opens_nothing(client: Client, server: Inside, topic: str) -> None:
         assert seqs(events.next()) == [1]
 
 
-@pytest.mark.parametrize("wid", ["wid_" + "A" * 22, "wid_short", "1", "%25", "a%20b", "%00"])
+@pytest.mark.parametrize(
+    "wid",
+    ["wid_" + "A" * 22, "wid_short", "1", "%25", "a%20b", "%00", "%ff", "wid_%C3", "%zz", "a%"],
+)
 def test_a_session_that_never_was_is_not_found(client: Client, wid: str) -> None:
     """Whatever its id looks like."""
     with pytest.raises(Refused) as refused:

@@ -22,6 +22,8 @@ Found: TypeAlias = tuple[dict[str, RouteHandler], tuple[str, ...]]
 # Paths that were resolved before. Forgotten all at once: hot ones are back after one request.
 CACHED_PATHS_MAX = 8192
 CACHED_PATH_CHARS_MAX = 300
+# Names that we make up ourselves. What can not be one of them is unknown rather than malformed.
+HANDED_OUT = frozenset({":wid"})
 
 
 class Router:
@@ -83,7 +85,8 @@ class Router:
         node, raw = self._root.find(path[1:].split("/"), 0) or (None, ())
         if node is None:
             raise NotFound(f"there is nothing at {path[:CACHED_PATH_CHARS_MAX]}")
-        found = (node.handlers, tuple(map(_decoded, raw)))
+        decoded = _decoded_or_unknown if node.is_handed_out else _decoded
+        found = (node.handlers, tuple(map(decoded, raw)))
         if len(path) <= CACHED_PATH_CHARS_MAX:
             if len(self.known_paths) >= CACHED_PATHS_MAX:
                 self.known_paths.clear()
@@ -94,9 +97,10 @@ class Router:
 class _Node:
     """One place in the tree of patterns."""
 
-    __slots__ = ("children", "handlers", "named")
+    __slots__ = ("children", "handlers", "is_handed_out", "named")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.is_handed_out = name in HANDED_OUT
         self.children: dict[str, _Node] = {}
         self.named: _Node | None = None
         self.handlers: dict[str, RouteHandler] = {}
@@ -104,7 +108,7 @@ class _Node:
     def grow(self, segment: str) -> _Node:
         if segment.startswith(":"):
             if self.named is None:
-                self.named = _Node()
+                self.named = _Node(segment)
             return self.named
         return self.children.setdefault(segment, _Node())
 
@@ -153,3 +157,11 @@ def _decoded(segment: str) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise BadRequest(f"the path is not UTF-8: {segment!r}") from None
+
+
+def _decoded_or_unknown(segment: str) -> str:
+    """As `_decoded`; what it refuses as it was sent, which is nobody's name: it has a `%`."""
+    try:
+        return _decoded(segment)
+    except BadRequest:
+        return segment
