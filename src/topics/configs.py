@@ -164,9 +164,10 @@ def _kept_by_bucket(given: ConfigInput, before: TopicConfig | None) -> tuple[int
 def patched(config: TopicConfig, patch: ConfigPatch) -> ConfigInput:
     """The config that `patch` makes of one that stands, as a client could write it."""
     given, kept = patch.given(), msgspec.structs.asdict(config)
-    # The class says the same as its shorthand: a word about either is about both.
     del kept["durable"], kept["history"], kept["grace_ms"]
-    if given.keys() & {"durable", "durability"}:
+    # The class says more than its shorthand: a word about either is about both, but a shorthand
+    # that says what is so already must not make `disk` of the other classes it is false for.
+    if "durability" in given or given.get("durable", config.durable) != config.durable:
         del kept["durability"]
     return ConfigInput(**{**kept, **given})
 

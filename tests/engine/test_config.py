@@ -298,6 +298,7 @@ def test_a_patch_changes_what_it_names_and_nothing_else(engine: Engine) -> None:
     config = engine.patch_topic("t", ttl_ms=0, priority=None)
     assert (config.cap_records, config.ttl_ms, config.priority) == (5, 0, None)
     assert config.durability == "memory"
+    assert engine.patch_topic("t", durable=False, ttl_ms=1).durability == "memory"
     classes = [
         engine.patch_topic("t", **fields).durability
         for fields in ({"durable": True}, {"durability": "ephemeral"}, {"durability": None})

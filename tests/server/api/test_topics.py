@@ -59,6 +59,8 @@ def test_a_patch_changes_only_what_it_names(client: Client, topic: str) -> None:
     assert client.call("PATCH", path, {"cap_records": 5}).json["changed"] == {}
     assert client.call("PATCH", path).json["changed"] == {}
     assert client.get(path).json["config"] == DEFAULTS | {"cap_records": 5}
+    client.call("PATCH", path, {"durability": "ephemeral"})
+    assert client.call("PATCH", path, {"durable": False}).json["changed"] == {}
 
 
 def test_a_patch_is_refused_as_a_put_is(client: Client, topic: str) -> None:
