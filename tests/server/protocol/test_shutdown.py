@@ -101,6 +101,18 @@ def test_streams_are_told_and_do_not_hold_up_the_end(served: Served) -> None:
     assert ending.wait()
 
 
+@pytest.mark.parametrize("loop", sorted(LOOPS))
+def test_a_reader_that_keeps_its_end_open_does_not_hold_up_the_end(loop: str) -> None:
+    """It gets all of the stream all the same, whenever it reads on."""
+    with serving(HttpLimits(linger_s=60.0, scan_s=0.1), loop) as served, Wire(served.port) as wire:
+        wire.send(message("GET", "/stream?drain")).until(b"retry: 2000\n\n")
+        ending = Ending(served, grace_s=2.0)
+        assert ending.wait()
+        rest = wire.rest()
+        assert b"shutting_down" in rest
+        assert rest.endswith(b"0\r\n\r\n")
+
+
 def test_what_does_not_end_in_time_is_cut_off(served: Served, wire: Wire) -> None:
     wire.send(message("GET", "/never"))
     eventually(lambda: served.server.connection_count == 1)

@@ -86,7 +86,13 @@ class Takeover(Ending):
         self._ended_at = self._server.now
         if transport.is_closing():
             return
-        self._send_no_more(transport)
+        if self._server.is_draining:
+            # The process must not wait for a reader that keeps its own end open, as pools of
+            # connections do. What was written is still delivered: readers of events send nothing
+            # that a close could answer with a reset.
+            transport.close()
+        else:
+            self._send_no_more(transport)
 
     def _mark_closed(self) -> None:
         if self._is_closed:
