@@ -127,6 +127,18 @@ def test_an_unknown_host_is_told_by_a_command() -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_the_variables_of_a_service_beside_us_are_not_shown_as_settings(tmp_path: Path) -> None:
+    """`topics config` says what a server would do; nor do they hide which file a mistake is in."""
+    variables = environment(TOPICS_PORT="tcp://10.0.0.1:4000", **OF_A_SERVICE)
+    done = here("config", "--json", environment=variables)
+    [port] = [one for one in json.loads(done.stdout) if one["name"] == "port"]
+    assert (port["value"], port["source"]) == (4000, "default")
+    file = tmp_path / "topics.toml"
+    file.write_text("[server]\nport = 70000\n")
+    done = here("serve", "--config", str(file), environment=variables)
+    assert (done.returncode, str(file) in done.stderr) == (exits.NOT_SO, True)
+
+
 def test_the_help_of_serve_fits_into_80_columns_and_has_every_setting() -> None:
     done = here("serve", "--help", environment=environment(COLUMNS="80", NO_COLOR="1"))
     lines = done.stdout.splitlines()

@@ -9,7 +9,7 @@ import typer
 
 from topics.cli import profiles, server
 from topics.cli.profiles import DEFAULT
-from topics.server.config import defaults, load, read_file
+from topics.server.config import defaults, load, read_file, without_services
 from topics.settings import PREFIX
 
 File = Annotated[
@@ -32,7 +32,8 @@ def config(as_json: server.Json = False, path: File = None) -> None:
     Example: topics --profile production config
     """
     file = read_file(path) if path else {}
-    load(os.environ, {}, file)
+    environment = without_services(os.environ)
+    load(environment, {}, file)
     target = profiles.target(None, None)
     found = [
         _row("profile", target.profile.value, target.profile.source),
@@ -43,8 +44,8 @@ def config(as_json: server.Json = False, path: File = None) -> None:
     ]  # fmt: skip
     for name, default in defaults().items():
         key = PREFIX + name.upper()
-        if key in os.environ:
-            found.append(_row(name, os.environ[key], key))
+        if key in environment:
+            found.append(_row(name, environment[key], key))
         elif name in file:
             found.append(_row(name, file[name], str(path)))
         else:

@@ -57,11 +57,12 @@ def serve(**flags: Any) -> None:
 def _load(flags: dict[str, str], path: str | None) -> configuration.Config:
     """The config of flags, environment and file; a flag that can not be is a usage error."""
     file = configuration.read_file(path) if path else {}
+    environment = configuration.without_services(os.environ)
     try:
-        return configuration.load(os.environ, flags, file)
+        return configuration.load(environment, flags, file)
     except InvalidRequest as error:
         name = error.detail.get("setting", "")
-        if name in file and name not in flags and PREFIX + name.upper() not in os.environ:
+        if name in file and name not in flags and PREFIX + name.upper() not in environment:
             raise InvalidRequest(f"{path}: {error.message}") from None
         if name not in flags:
             raise

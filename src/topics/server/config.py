@@ -131,7 +131,7 @@ def load(
     """
     fields = {field.name: field for field in setting_fields()}
     known = {PREFIX + name.upper() for name in (*fields, API_KEYS)} | ELSEWHERE
-    environment = {key: text for key, text in environment.items() if not _is_service(key, text)}
+    environment = without_services(environment)
     for key in sorted(environment):
         if key.startswith(PREFIX) and key not in known:
             # Without what they all begin with, which would make any two of them alike.
@@ -176,6 +176,11 @@ def embedded(settings: Mapping[str, Any]) -> Config:
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"settings: {error}") from None
     return Config(options=ServerOptions(), settings=check(found), keys=parse_keys(None))
+
+
+def without_services(environment: Mapping[str, str]) -> dict[str, str]:
+    """What somebody has set: the rest is about services beside us, and no setting of ours."""
+    return {key: text for key, text in environment.items() if not _is_service(key, text)}
 
 
 def _is_service(key: str, text: str) -> bool:
