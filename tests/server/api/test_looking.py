@@ -99,7 +99,8 @@ def test_a_reader_that_takes_nothing_shows_its_lag_and_what_waits_for_it(keyed: 
 def test_a_stream_is_not_behind_in_a_topic_that_took_the_name(client: Client, topic: str) -> None:
     """It was told that its own was deleted, and gets nothing of the next."""
     client.write(topic, 1)
-    with EventSource(client.port, f"/v0/topics/{topic}/stream?tail=true") as events:
+    made = client.post("/v0/watch", {"topics": {topic: {"tail": True}}}).json
+    with EventSource(client.port, made["stream_url"]) as events:
         events.until("caught-up")
         client.delete(f"/v0/topics/{topic}")
         events.until("topic-deleted")

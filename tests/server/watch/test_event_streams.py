@@ -10,6 +10,7 @@ import itertools
 import json
 import subprocess
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -324,6 +325,27 @@ def test_a_deleted_topic_ends_for_itself_alone(client: Client, topic: str) -> No
         client.write(two, 2)
         assert events.next("record").data["topic"] == two
         assert events.is_silent(0.2)
+
+
+@pytest.mark.parametrize("readers", [1, 3])
+def test_the_stream_of_one_topic_ends_with_it(client: Client, topic: str, readers: int) -> None:
+    """A reader that comes again with its last id is told of the topic that took the name."""
+    client.write(topic, 1, 2)
+    path = f"/v0/topics/{topic}/stream"
+    with ExitStack() as stack:
+        streams = [stack.enter_context(EventSource(client.port, path)) for _ in range(readers)]
+        for events in streams:
+            events.until("caught-up")
+        client.delete(f"/v0/topics/{topic}")
+        for events in streams:
+            assert events.next().name == "topic-deleted"
+            with pytest.raises(EOFError):
+                events.next()
+        assert client.get(path).status == 404
+        client.write(topic, "new")
+        with EventSource(client.port, path, last_id=streams[0].last_id) as events:
+            assert events.next().data["reason"] == "recreated"
+            assert events.next("record").data["records"][0]["data"] == "new"
 
 
 def test_a_topic_that_is_gone_at_connect_is_told(client: Client, topic: str) -> None:

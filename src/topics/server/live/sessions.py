@@ -34,6 +34,9 @@ class Session:
         "subscription", "wid",
     )  # fmt: skip
 
+    # Its other topics go on.
+    ends_with_topic = False
+
     def __init__(
         self,
         sessions: Sessions,

@@ -43,6 +43,8 @@ class TopicWatch:
 
     __slots__ = ("heartbeat_s", "key", "subscription")
 
+    ends_with_topic = True
+
     def __init__(self, key: Key | None, subscription: Subscription, heartbeat_s: float) -> None:
         self.key = key
         self.subscription = subscription

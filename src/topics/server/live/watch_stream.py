@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
+from topics.engine.reading.watch import DELETED, StreamFrame, Subscription, WatchCursor
 from topics.errors import TopicsError
 from topics.server.api import sse_frames
 from topics.server.api.auth import Key
@@ -28,6 +28,11 @@ class Watched(Protocol):
 
     @property
     def heartbeat_s(self) -> float: ...
+
+    @property
+    def ends_with_topic(self) -> bool:
+        """Whether there is nothing more to tell when a topic was deleted."""
+        ...
 
     def closed(self, stream: WatchStream) -> None: ...
 
@@ -59,6 +64,7 @@ class WatchStream(EventOutlet):
         if len(frames) > 1 or not stream.is_chunked:
             data = sse_frames.events(cursor, frames)
             stream.send(data)
+            self._end_with(frames[-1])
             return len(data)
         frame = frames[0]
         data = sse_frames.event(cursor, frame)
@@ -68,7 +74,14 @@ class WatchStream(EventOutlet):
             # Most readers are sent just what others are.
             frame.chunk = frame.chunk or chunk_of(data)
             stream.send_chunk(frame.chunk)
+        self._end_with(frame)
         return len(data)
+
+    def _end_with(self, frame: StreamFrame) -> None:
+        # Left open it would be silent for ever, whatever took the name; a reader that comes again
+        # learns what there is.
+        if frame.event == DELETED and self._watched.ends_with_topic:
+            self._stream.close()
 
     def paced(self, name: str, retry_after_ms: int) -> None:
         text = "watch throttled under CPU pressure"
