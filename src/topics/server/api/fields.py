@@ -97,8 +97,12 @@ def event_schema(names: tuple[str, ...]) -> dict[str, Any]:
         "type": "object",
         "required": ["event", "data"],
         "properties": {
-            "event": {"enum": list(names)},
-            "id": {"type": "string"},
-            "data": {"type": "string", "contentMediaType": "application/json"},
+            "event": {"enum": list(names), "description": "What it tells."},
+            "id": {"type": "string", "description": "The reader's place after it."},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "description": "A JSON object, whose fields are those of the event.",
+            },
         },
     }

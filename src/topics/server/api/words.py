@@ -230,4 +230,6 @@ EXAMPLES: dict[str, object] = {
     "CompactBody": {"max_age_ms": 864_000_000},
     "SnapshotBody": {"ttl_ms": 60_000},
     "PrefixBody": {"prefix": "user/"},
+    # The value of a key.
+    "Any": {"name": "Ada", "plan": "free"},
 }  # fmt: skip
