@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.engines import World, explained, seqs, tagged
+from tests.support.engines import PATH, World, explained, seqs, tagged
 from topics import errors
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
@@ -21,6 +21,7 @@ from topics.errors import (
     Throttled,
 )
 from topics.settings import KIB, MIB, Settings, from_environment
+from topics.storage import snapshot
 from topics.testing import FakeDisk
 
 
@@ -433,6 +434,24 @@ def test_what_is_deleted_on_a_full_disk_makes_room_without_a_restart(room: int) 
     seqs_before = world.look("t").seqs
     world.restart("kill")
     assert world.look("t").seqs == seqs_before
+
+
+def test_a_disk_that_was_full_once_is_not_checkpointed_for_ever() -> None:
+    """Two give the room back; what is written after that waits for its checkpoint as ever."""
+    world = World(disk=FakeDisk(), wal_shards=1, wal_file_bytes=MIB)
+    world.engine.put_topic("t", {"durability": "fsync"})
+    world.disk.capacity_bytes = world.disk.used_bytes() + 900 * KIB
+    until_full(world)
+    world.engine.delete("t", before_seq=world.engine.state("t").head_seq + 1)
+    world.disk.capacity_bytes = None
+    newest = []
+    for _ in range(20):
+        world.fill("t", 1)
+        world.clock.advance(1000)
+        while world.engine.maintain(1.0):
+            pass
+        newest.append(max(snapshot.numbers(world.disk, f"{PATH}/snap"), default=0))
+    assert newest[-1] == newest[5] == 2
 
 
 def test_a_full_disk_does_not_half_delete_a_topic() -> None:

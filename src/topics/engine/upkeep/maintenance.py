@@ -49,6 +49,8 @@ class Maintenance:
         # How often a full disk had had room again by then, and how soon that counts.
         self._returns = 0
         self._full_disk_s = FULL_DISK_S
+        # Whether the log is still to be trimmed for that.
+        self._is_trim_due = False
         self._freezer = Freezer()
         self._reclaimer = Reclaimer(core)
         self.eraser = Eraser(core)
@@ -227,14 +229,13 @@ class Maintenance:
         self.core.unsealed.seal()
         self._logged_bytes = self.core.log.bytes_written_total
         unsealed, was_full = self.core.unsealed, self.core.log.returns_total > self._returns
-        self._returns = self.core.log.returns_total
+        self._returns, self._is_trim_due = self.core.log.returns_total, False
         self._full_disk_s = min(2 * self._full_disk_s, FULL_DISK_S_MAX)
         with self.core.sealing():
             yield from checkpoint(self.core)
             self._full_disk_s = FULL_DISK_S
-            if was_full and (unsealed.is_untrimmed or unsealed.is_held):
-                # The log is trimmed by the second one.
-                self._returns = -1
+            # By the second one, and not by one more for whatever is written meanwhile.
+            self._is_trim_due = was_full and (unsealed.is_untrimmed or unsealed.is_held)
             yield from relocation.relocate(self.core)
 
     def _tick(self, now_s: float) -> None:
@@ -279,6 +280,7 @@ class Maintenance:
         age_s = now_s - self._checkpoint_s
         is_asked = bool(unsealed.records or unsealed.is_untrimmed or unsealed.is_held)
         is_asked = is_asked or bool(segments.garbage)
+        is_returned = self._is_trim_due or core.log.returns_total > self._returns
         return (
             unsealed.bytes >= settings.seal_bytes
             or self.core.log.bytes_written_total - self._logged_bytes >= 2 * settings.seal_bytes
@@ -287,7 +289,7 @@ class Maintenance:
             or core.tiering.wants_switch
             or (segments.leaving_bytes >= settings.seal_bytes and not unsealed.is_untrimmed)
             or (age_s >= self._reclaimer.step_s and is_asked)
-            or (age_s >= self._full_disk_s and core.log.returns_total > self._returns)
+            or (age_s >= self._full_disk_s and is_returned)
         )
 
     def _fold(self, topic: Topic) -> bool:
