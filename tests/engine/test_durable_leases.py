@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from tests.support.engines import ENDINGS, Ending, World
+from topics.clock import WallAt
 from topics.engine.state.queue_values import Claimant
 from topics.engine.state.write_request import request_of
 from topics.engine.upkeep.checkpoint import checkpoint
 from topics.errors import DiskFull
 from topics.settings import KIB
+from topics.testing import FakeClock
 
 CONFIG: dict[str, Any] = {
     "type": "queue", "lease_ms": 1000, "durability": "fsync", "leases_durable": True,
@@ -94,6 +96,22 @@ def test_a_wall_that_was_moved_moves_the_ends_of_leases(queue: World) -> None:
     deadline = queue.engine.claim("q", "a").jobs[0].deadline
     queue.clock.jump_wall(3_600_000)
     assert [held.expires_ts for held in queue.engine.held_jobs("q")] == [deadline + 3_600_000]
+
+
+def test_a_pause_between_two_clocks_does_not_move_the_ends_of_leases() -> None:
+    """A thread may be kept waiting after it has read the wall, the first time as well."""
+    clock = FakeClock()
+    pauses_ms = [50, 0, 0, 0, 80, 0, 0]
+    read = clock.monotonic_s
+
+    def late() -> float:
+        return read() + (pauses_ms.pop(0) if pauses_ms else 0) / 1000
+
+    clock.monotonic_s = late  # type: ignore[method-assign]
+    wall_at = WallAt(clock)
+    now_ms, wall_ms = round(read() * 1000), clock.wall_ms()
+    assert [wall_at(now_ms) for _ in range(3)] == [wall_ms] * 3
+    assert pauses_ms == []
 
 
 def test_a_lease_is_never_longer_after_a_restart_than_before(queue: World) -> None:
