@@ -16,7 +16,7 @@ from topics.server.api.fields import PLACE_CHARS_MAX, BackupPlace
 from topics.server.api.route import Route
 from topics.server.api.shapes import Performance
 from topics.server.http.message import Answer
-from topics.server.loop.services import Services
+from topics.server.loop.services import BACKUP_PATH, Services
 from topics.storage.tiers import SCHEME
 
 
@@ -52,12 +52,12 @@ class BackupRoutes:
     def routes(self) -> list[Route]:
         return [
             Route(
-                method="POST", path="/v0/backup", handler=self.begin, scopes=ADMIN,
+                method="POST", path=BACKUP_PATH, handler=self.begin, scopes=ADMIN,
                 summary="Begin a backup to a directory of the server or to a bucket.",
                 body=BackupBody, needs_body=True, answers={202: BackupState}, errors=("conflict",),
             ),
             Route(
-                method="GET", path="/v0/backup", handler=self.look, scopes=ADMIN,
+                method="GET", path=BACKUP_PATH, handler=self.look, scopes=ADMIN,
                 summary="How far the backup is that runs, or what became of the last one.",
                 answers={200: BackupState}, errors=("not_found",),
             ),
