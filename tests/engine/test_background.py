@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.engines import World
 from topics.engine.commit.background import REST_S_MAX, Background, Jobs
 
 
@@ -29,3 +30,20 @@ def test_it_does_not_rest_while_nobody_else_is_there() -> None:
         background.has_company = lambda is_there=is_there: is_there
         background.rest(0.1)
     assert len(rested.seconds) == 1
+
+
+def test_a_call_that_is_waited_for_does_not_rest(world: World) -> None:
+    """Nobody else gets anything from an engine while its thread waits for this."""
+    world.engine.core.background.jobs = rested = Rested()
+    for _ in range(2):
+        world.fill("t", 3)
+        world.engine.checkpoint()
+    world.engine.delete("t", before_seq=3)
+    world.engine.rewrite("t")
+    world.engine.backup("/backups")
+    assert rested.seconds == []
+    done = world.engine.begin_backup("/others")
+    while done is not None and done.state == "running":
+        world.engine.maintain(1.0)
+        done = world.engine.backup_status
+    assert rested.seconds != []

@@ -34,10 +34,11 @@ class BackupCalls(Lifecycle):
         """A backup of everything that is there now, to its end. Raises StorageError."""
         self.finish_recovery()
         done = self.begin_backup(dest)
-        while done.state == "running":
-            self._guard(self.maintenance.step)
-            self.core.background.jobs.pause()
-            done = self.backup_status or done
+        with self.core.background.alone():
+            while done.state == "running":
+                self._guard(self.maintenance.step)
+                self.core.background.jobs.pause()
+                done = self.backup_status or done
         if done.state == "failed":
             raise StorageError(f"the backup failed: {done.error}", backup=done.id)
         return done

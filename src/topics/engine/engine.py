@@ -150,10 +150,11 @@ class Engine(QueueCalls, ReaderCalls, StageCalls, BucketCalls, BackupCalls, Serv
         self._check_writable()
         self._recover_rest()
         ticket = self.submit_rewrite(name)
-        while not ticket.done:
-            self._guard(self.maintenance.drain)
-            # A backup keeps the old bytes until it has ended.
-            self.core.background.jobs.pause()
+        with self.core.background.alone():
+            while not ticket.done:
+                self._guard(self.maintenance.drain)
+                # A backup keeps the old bytes until it has ended.
+                self.core.background.jobs.pause()
         return self._wait(ticket)
 
     def submit_rewrite(self, name: str) -> Ticket[Rewrite]:

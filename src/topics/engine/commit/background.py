@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 # However slow the disk is for a while.
 REST_S_MAX = 1.0
@@ -106,6 +107,15 @@ class Background:
         if self.has_company():
             self.jobs.rest(min(seconds, REST_S_MAX))
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While whoever asks waits for the work itself, and nothing else is done by this engine."""
+        before, self.has_company = self.has_company, _is_alone
+        try:
+            yield
+        finally:
+            self.has_company = before
+
     def wait(self) -> Iterator[None]:
         """A turn that only a thread can bring on."""
         self.is_waiting = True
@@ -117,3 +127,7 @@ class Background:
 
 def _as_far_as_is_known() -> bool:
     return True
+
+
+def _is_alone() -> bool:
+    return False

@@ -15,7 +15,7 @@ What a backup promises:
   fails, or whose process ends, leaves none.
 
 The engine's thread pins, lets the log be synced and says where it ends; everything that blocks is a
-call in a thread (`copying.py`), which rests three times as long as it works.
+call in a thread (`copying.py`), which rests between its pieces while others are there.
 """
 
 from __future__ import annotations
