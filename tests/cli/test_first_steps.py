@@ -36,7 +36,8 @@ def test_what_is_patient_says_soon_that_there_is_no_server(
     told = waiting.stderr.readline()
     assert told.startswith(f"no answer from {AWAY}: ")
     assert told.endswith("; waiting for it, up to 30 s\n")
-    assert time.monotonic() - began_s < 10
+    # With the start of the process, and long before it gives up.
+    assert time.monotonic() - began_s < 20
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=30)
     assert waiting.returncode == exits.INTERRUPTED

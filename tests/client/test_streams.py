@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -16,6 +15,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from tests.support.proxy import Proxy
 from tests.support.servers import Inside, inside
+from tests.support.waiting import WAIT_S, until
 from topics import AsyncClient, Client, errors
 from topics.client import web_socket
 from topics.client.event_stream import Event
@@ -36,13 +36,6 @@ SURROGATE = msgspec.Raw(b'"\\ud800"')
 
 def kinds(events: list[StreamEvent]) -> list[type]:
     return [type(event) for event in events]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_one_topic_is_told_from_a_place_on(client: Client) -> None:
@@ -361,7 +354,7 @@ def test_events_that_nobody_takes_are_not_kept_without_end(
             peer.send(f'{{"op":"pong","request_id":{number}}}')
         peer.recv()
 
-    with answered_by(flood) as place, Client(place, timeout_s=1.0).socket() as socket:
+    with answered_by(flood) as place, Client(place, timeout_s=3.0).socket() as socket:
         with pytest.raises(errors.Unreachable, match="in time"):
             socket.ping()
         events = list(islice(socket, 200))
@@ -408,7 +401,7 @@ def test_threads_that_share_a_socket_all_hear_of_its_end(client: Client) -> None
                 thread.start()
             barrier.wait()
         for thread in threads:
-            thread.join(10)
+            thread.join(WAIT_S)
             assert not thread.is_alive()
 
 

@@ -76,9 +76,15 @@ class Proxy:
                 pass
             end.close()
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._open) // 2
+
     def cut_all(self) -> None:
         """Breaks every open connection."""
         for end in list(self._open):
+            self._open.discard(end)
             try:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
