@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -265,6 +266,23 @@ def test_a_socket_that_breaks_leaves_a_publish_unknown() -> None:
                 with pytest.raises(errors.Unreachable, match="broke"):
                     use()
         socket.close()
+
+
+def test_a_socket_that_breaks_under_a_large_publish_is_closed_in_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The server is gone while most of it is still to be sent; asyncio has nothing to complain."""
+
+    async def use(place: str) -> None:
+        async with AsyncClient(place) as client, client.socket() as socket:
+            with pytest.raises(errors.OutcomeUnknown):
+                await socket.publish("t", [{"data": "x" * 1_000_000}] * 40)
+
+    # Such a server takes a MiB in one message.
+    with answered_by(lambda peer: peer.recv()) as place:
+        asyncio.run(use(place))
+    gc.collect()
+    assert [each for each in caplog.records if each.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize(

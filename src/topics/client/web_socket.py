@@ -21,6 +21,7 @@ from websockets.exceptions import (
     InvalidStatus,
     WebSocketException,
 )
+from websockets.protocol import State
 
 from topics.client import socket_commands
 from topics.client.event_stream import EVENT_BYTES_MAX, Event
@@ -128,6 +129,9 @@ class AsyncSocket:
             ) from lost
         finally:
             self._answers.pop(number, None)
+            if answer.done() and not answer.cancelled():
+                # Or asyncio would complain of one that sending did not come to wait for.
+                answer.exception()
 
     def __aiter__(self) -> Self:
         return self
@@ -147,7 +151,9 @@ class AsyncSocket:
             self._end(closed_socket())
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
-            await self._connection.close()
+            # One that is closed already may not be again: asyncio's transports do not all bear it.
+            if self._connection.state is not State.CLOSED:
+                await self._connection.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
