@@ -9,12 +9,21 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import fault_kinds, summary
 
 PREFIX = "topics_"
 IMAGES = "topics_crash_images"
 SHARES = pytest.StashKey[float]()
+
+# The same examples each time, however long one takes on a machine that is busy: a change is judged
+# by itself. Who looks for more gives a seed, or another profile (--hypothesis-profile=default).
+settings.register_profile(
+    "topics", deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+settings.load_profile("topics")
 
 
 def pytest_configure() -> None:
