@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -84,6 +85,26 @@ def test_an_export_that_can_not_be_writes_nothing(
         "there is no such directory" in topics("export", "few", missing, code=exits.NOT_SO).stderr
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["f.jsonl", "f.parquet"]
+
+
+def test_an_export_leaves_pipes_devices_and_links_where_they_are(
+    topics: Topics, client: Client, tmp_path: Path
+) -> None:
+    """A pipe is written to, and so is what a link leads to: neither becomes a file."""
+    client.append("piped", [{"data": 1}, {"data": 2}])
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link.jsonl", tmp_path / "real.jsonl"
+    os.mkfifo(pipe)
+    # Opened for both: neither end waits for the other.
+    with open(os.open(pipe, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as reader:
+        topics("export", "piped", str(pipe))
+        assert (reader.read(10_000) or b"").count(b"\n") == 2
+    assert pipe.is_fifo()
+    link.symlink_to(real)
+    for _ in range(2):
+        topics("export", "piped", str(link))
+        assert len(real.read_text().splitlines()) == 2
+        assert link.is_symlink()
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,13 @@ def _output(name: str) -> Iterator[BinaryIO]:
     if name == "-":
         yield sys.stdout.buffer
         return
+    if os.path.exists(name) and not os.path.isfile(name):
+        # A device or a pipe: whoever renamed a file to /dev/null would take it from everybody.
+        with open(name, "wb") as sink:
+            yield sink
+        return
+    # A link stays: what it leads to is the file.
+    name = os.path.realpath(name)
     part = f"{name}.part"
     if not os.path.isdir(os.path.dirname(name) or "."):
         raise FileNotFoundError(errno.ENOENT, "there is no such directory", os.path.dirname(name))

@@ -138,16 +138,23 @@ def _announce(config: Config, port: int) -> None:
 
 def _write_port(path: str, port: int) -> None:
     """Atomically: who sees the file sees the whole number."""
-    scratch = f"{path}.{os.getpid()}"
+    # A device or a pipe is written to: a file in the place of /dev/stdout would be nobody's.
+    scratch = f"{path}.{os.getpid()}" if _is_file(path) else path
     try:
         with open(scratch, "w") as file:
             file.write(f"{port}\n")
-        os.replace(scratch, path)
+        if scratch != path:
+            os.replace(scratch, path)
     except OSError as error:
         raise TopicsError(f"TOPICS_PORT_FILE can not be written: {error}") from None
 
 
 def _forget_port(path: str) -> None:
-    if path:
+    if path and _is_file(path):
         with contextlib.suppress(OSError):
             os.unlink(path)
+
+
+def _is_file(path: str) -> bool:
+    """Whether it is a plain file, or can become one."""
+    return os.path.isfile(path) or not os.path.exists(path)

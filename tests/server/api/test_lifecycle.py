@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -14,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers import Reply, Served, inside
+from tests.support.servers import Reply, Served, environment, inside
 from tests.support.streams import EventSource, Refused
 from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
@@ -96,6 +100,27 @@ def test_the_port_file_of_a_killed_server_does_not_mislead(tmp_path: Path) -> No
         assert stale.read_text() == f"{served.port}\n"
         served.kill()
     assert stale.exists()
+
+
+@pytest.mark.slow
+def test_a_pipe_for_the_port_stays_a_pipe(tmp_path: Path) -> None:
+    """As /dev/stdout does: the number is written to it, and nobody takes it away."""
+    pipe = tmp_path / "port"
+    os.mkfifo(pipe)
+    variables = environment(TOPICS_PORT="0", TOPICS_DATA_DIR=str(tmp_path / "data"))
+    with open(os.open(pipe, os.O_RDWR), "rb", buffering=0) as reader:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "topics", "serve"], stderr=subprocess.DEVNULL,
+            env=variables | {"TOPICS_PORT_FILE": str(pipe)},
+        )  # fmt: skip
+        try:
+            # A file in its place would leave nothing to read.
+            assert select.select([reader], [], [], 30)[0]
+            assert int(reader.read(100)) > 0
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+    assert pipe.is_fifo()
 
 
 @pytest.mark.slow
