@@ -251,6 +251,8 @@ def test_a_bucket_follows_another(topics: Topics, client: Client, url: str) -> N
     client.kv("leader").delete("a")
     topics("kv", "follow", url, "leader", "--into", "copy", "--once")
     assert dict(client.kv("copy").scan()) == {}
+    itself = "kv", "follow", url, "leader", "--into", "leader", "--once"
+    assert 'bucket "leader" can not follow itself' in topics(*itself, code=exits.NOT_SO).stderr
 
 
 def test_cursors(topics: Topics, client: Client) -> None:

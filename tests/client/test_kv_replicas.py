@@ -90,6 +90,22 @@ def test_a_follower_below_what_was_compacted_begins_anew(client: Client) -> None
         client.kv("never").follow_into(replica, until_caught_up=True)
 
 
+def test_a_bucket_does_not_follow_itself(client: Client, url: str, other_url: str) -> None:
+    """Each change would bring another; by whatever address, and nothing is left to hold markers."""
+    with Client(url.replace("127.0.0.1", "localhost")) as same, Client(other_url) as other:
+        source = client.kv("follow-itself")
+        source.put("a", 1)
+        with pytest.raises(errors.InvalidRequest, match="follow itself"):
+            source.follow_into(same.kv("follow-itself"), until_caught_up=True)
+        state = client.bucket("follow-itself")
+        assert (state.head_seq, state.readers, state.snapshots) == (1, [], 0)
+        # The same name on another server is another bucket.
+        for changes in (1, 0):
+            again = other.kv("follow-itself")
+            assert source.follow_into(again, until_caught_up=True) == changes
+        assert dict(again.scan()) == {"a": 1}
+
+
 def test_the_same_for_asyncio(client: Client, url: str) -> None:
     """Awaited, with a task that is cancelled and begun again."""
 

@@ -26,6 +26,7 @@ from topics.client.values import RecordFields
 from topics.errors import (
     BucketNotFound,
     Compacted,
+    InvalidRequest,
     NotFound,
     SnapshotNotFound,
     TopicFull,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from topics.client.kv import AsyncKv, Kv
 
 WAIT_MS = 20_000
+# How long the snapshot is open that tells whether source and replica are one.
+LOOK_MS = 60_000
 PAGE_RECORDS = 1000
 # What one write to the replica has at most, but for one record that is larger.
 BATCH_RECORDS, BATCH_BYTES = 500, 1 << 20
@@ -104,6 +107,7 @@ class Replica:
         self.resynced = 0
 
     def steps(self, *, until_caught_up: bool) -> Steps[None]:
+        yield from self._refuse_itself()
         place, epoch = yield from self._begin()
         while True:
             page = yield Asked(
@@ -128,6 +132,27 @@ class Replica:
                 return
 
     # -- where to begin ----------------------------------------------------------------------
+
+    def _refuse_itself(self) -> Steps[None]:
+        """Raises InvalidRequest where the replica is the source: each change would bring another.
+
+        A server has many addresses, so it is asked for a snapshot that only the source can know.
+        """
+        if self._source != self._into:
+            return
+        asked = kv_calls.open_snapshot(self._source, ttl_ms=LOOK_MS)
+        made = yield Asked(asked, is_source=True)
+        look = kv_calls.keys(self._into, page_size=1, snapshot=made.snapshot)
+        try:
+            yield Asked(look, is_source=False)
+            is_itself = True
+        except (BucketNotFound, SnapshotNotFound):
+            is_itself = False
+        yield Asked(kv_calls.close_snapshot(self._source, made.snapshot), is_source=True)
+        if is_itself:
+            raise InvalidRequest(
+                f'bucket "{self._source}" can not follow itself: name another server or bucket'
+            )
 
     def _begin(self) -> Steps[tuple[int, str]]:
         """The place to go on from; whatever is older was applied."""
