@@ -52,11 +52,24 @@ def refused(*arguments: str, **variables: str) -> str:
         ("topic create x --ttl soon", "'soon' is no duration such as 90s"),
         ("tail --josn x", "No such option: --josn (Possible options: --json"),
         ("topic ls --url nonsense", "--url: 'nonsense' is not the URL of a server"),
+        ("topic ls --url http://host:40000x", "'http://host:40000x' is not the URL of a server"),
+        ("topic ls --url http://host:400000", "'http://host:400000' is not the URL of a server"),
+        ("topic ls --url http://[::1:4000", "'http://[::1:4000' is not the URL of a server"),
+        ("topic ls --url http://ho\udcffst", "is not the URL of a server"),
         ("queue claim q --max many", "Invalid value for '-n' / '--max'"),
     ],
 )  # fmt: skip
 def test_a_bad_flag_is_a_usage_error_that_names_it(arguments: str, words: str) -> None:
     assert words in refused(*arguments.split())
+
+
+@pytest.mark.parametrize("command", ["tail {}", "kv get b {}", "topic ls {}"])
+def test_what_is_not_utf_8_is_told_in_a_line(command: str) -> None:
+    """Python makes lone surrogates of such arguments, and no server can be sent one."""
+    arguments = command.format("\udcff").split()
+    done = here(*arguments, environment=environment(TOPICS_URL="http://127.0.0.1:1"))
+    assert (done.returncode, done.stdout) == (exits.NOT_SO, "")
+    assert done.stderr == "topics: '\\udcff' can not be sent: it is not UTF-8\n"
 
 
 def test_a_key_is_never_shown() -> None:

@@ -41,8 +41,7 @@ def options_of(
 ) -> Options:
     """What is not given comes from TOPICS_URL and TOPICS_TOKEN. Raises InvalidRequest."""
     place = (url or os.environ.get("TOPICS_URL") or URL_DEFAULT).rstrip("/")
-    parts = urlsplit(place)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_of_server(place):
         raise InvalidRequest(
             f"{place!r} is not the URL of a server, such as {URL_DEFAULT}", url=place
         )
@@ -53,6 +52,17 @@ def options_of(
     if ca_file is not None:
         _check_authorities(ca_file)
     return Options(place, known, timeout_s=timeout_s, ca_file=ca_file, retries=retries)
+
+
+def _is_of_server(url: str) -> bool:
+    try:
+        url.encode()
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname)
+        # Looking at the port is what raises where it is no number, or one that no port has.
+        return is_one and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _check_authorities(ca_file: str) -> None:

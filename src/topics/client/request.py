@@ -94,9 +94,13 @@ def path(*parts: str, **query: Any) -> str:
 
     A tuple is a parameter that is repeated.
     """
-    place = "/v0/" + "/".join(quote(part, safe=":") for part in parts)
     given = {key: _texts(value) for key, value in query.items() if value not in (None, ())}
-    return f"{place}?{urlencode(given, doseq=True)}" if given else place
+    try:
+        place = "/v0/" + "/".join(quote(part, safe=":") for part in parts)
+        return f"{place}?{urlencode(given, doseq=True)}" if given else place
+    except UnicodeEncodeError as error:
+        # A lone surrogate, which is also what Python makes of arguments that are not UTF-8.
+        raise InvalidRequest(f"{error.object!r} can not be sent: it is not UTF-8") from None
 
 
 def _texts(value: object) -> list[str]:
