@@ -56,11 +56,12 @@ def refused(*arguments: str, **variables: str) -> str:
         ("topic ls --url http://host:400000", "'http://host:400000' is not the URL of a server"),
         ("topic ls --url http://[::1:4000", "'http://[::1:4000' is not the URL of a server"),
         ("topic ls --url http://ho\udcffst", "is not the URL of a server"),
+        ("backup ls ", "DEST is empty; . is the directory you are in"),
         ("queue claim q --max many", "Invalid value for '-n' / '--max'"),
     ],
 )  # fmt: skip
 def test_a_bad_flag_is_a_usage_error_that_names_it(arguments: str, words: str) -> None:
-    assert words in refused(*arguments.split())
+    assert words in refused(*arguments.split(" "))
 
 
 @pytest.mark.parametrize("command", ["tail {}", "kv get b {}", "topic ls {}"])

@@ -223,10 +223,15 @@ class TestDirectoryStore(StoreContract):
         root = tmp_path / "new" / "cold"
         (root / "a" / ".2.seg.9.tmp").write_bytes(b"half")
         (root / ".3.seg.1.tmp").write_bytes(b"half")
+        # What others have here is no object, and stays.
+        (root / "lost+found").mkdir()
+        for theirs in ("README", ".theirs.tmp", "lost+found/.4.seg.1.tmp"):
+            (root / theirs).write_bytes(b"")
         assert store.list() == ["a/1.seg"]
         assert store.sweep() == 2
         assert store.sweep() == 0
-        assert sorted(path.name for path in root.rglob("*.*")) == ["1.seg"]
+        left = sorted(path.name for path in root.rglob("*.*"))
+        assert left == [".4.seg.1.tmp", ".theirs.tmp", "1.seg"]
 
     def test_a_file_url_is_a_directory(self, tmp_path: Path) -> None:
         store = open_store(f"file://{tmp_path}/cold", OsFs())

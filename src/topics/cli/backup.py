@@ -17,6 +17,7 @@ from topics.client.values import BackupState
 from topics.engine.engine import Engine
 from topics.engine.offline import backups
 from topics.errors import StorageError, Unreachable
+from topics.storage import vault
 from topics.storage.fs import OsFs, shown
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.tiers import SCHEME, Store, open_store
@@ -71,10 +72,17 @@ def _asked(words: list[str]) -> tuple[str, str]:
     if len(words) == 1 and words[0] in ("ls", "verify"):
         raise typer.BadParameter(f"{words[0]} needs DEST; ./{words[0]} is a directory of that name")
     if len(words) == 1:
-        return "", words[0]
+        return "", _named(words[0])
     if len(words) == 2 and words[0] in ("ls", "verify"):
-        return words[0], words[1]
+        return words[0], _named(words[1])
     raise typer.BadParameter("it takes DEST, ls DEST or verify DEST")
+
+
+def _named(dest: str) -> str:
+    """Refuses the value of a variable that was not set: it would be the current directory."""
+    if not dest:
+        raise typer.BadParameter("DEST is empty; . is the directory you are in")
+    return dest
 
 
 def store_at(dest: str) -> Store:
@@ -122,6 +130,10 @@ def _print_list(found: list[backups.BackupLine]) -> None:
 def _verify(store: Store, dest: str, *, as_json: bool) -> None:
     with directory.progress_bar("verifying") as progress:
         found = backups.verify(store, progress)
+    if not found.backups and found.ok:
+        # Nothing is damaged; but who asks relies on a backup, and the first was perhaps cut short.
+        nothing = {"path": vault.MANIFESTS, "problem": "no_backup", "detail": backups.NOTHING}
+        found = msgspec.structs.replace(found, ok=False, problems=[nothing])
     if as_json:
         server.write_json(found)
     else:

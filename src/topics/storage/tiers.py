@@ -32,6 +32,9 @@ SYNC_BYTES = 2 * 1024 * 1024
 
 _PART = r"[A-Za-z0-9_=-]+"
 NAME = re.compile(rf"(?:{_PART}/)*{_PART}(?:\.{_PART})+")
+# What `put` writes to. Others may have hidden files beside ours, and those stay.
+_TEMPORARY = re.compile(rf"(?:{_PART}/)*\.{_PART}(?:\.{_PART})+\.[0-9]+\.tmp")
+_DIRECTORY = re.compile(_PART)
 _PREFIX = re.compile(rf"((?:{_PART}/)*)[A-Za-z0-9_=.-]*")
 SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
@@ -161,7 +164,7 @@ class DirectoryStore:
         return sorted(name for name in names if name.startswith(prefix) and NAME.fullmatch(name))
 
     def sweep(self) -> int:
-        unfinished = [name for name in self._walk("") if _is_temporary(name)]
+        unfinished = [name for name in self._walk("") if _TEMPORARY.fullmatch(name)]
         for name in unfinished:
             self._unlink_if_there(join(self._root, name))
         return len(unfinished)
@@ -185,16 +188,29 @@ class DirectoryStore:
             file.sync()
 
     def _walk(self, directory: str) -> Iterator[str]:
-        """Every file below `directory`, named from the root; no dot means a directory."""
+        """Every file below `directory`, named from the root; no dot means a directory.
+
+        Directories whose names no object has are not looked into: a disk has a `lost+found`, which
+        only root may read.
+        """
         pending = [directory]
         while pending:
             parent = pending.pop()
-            for entry in self._fs.listdir(join(self._root, parent) if parent else self._root):
+            for entry in self._entries(parent):
                 name = f"{parent}/{entry}" if parent else entry
                 if "." in entry:
                     yield name
-                else:
+                elif _DIRECTORY.fullmatch(entry):
                     pending.append(name)
+
+    def _entries(self, directory: str) -> Names:
+        try:
+            return self._fs.listdir(join(self._root, directory) if directory else self._root)
+        except NotADirectoryError:
+            if not directory:
+                raise
+            # A file without an extension, as a README is: none of ours.
+            return []
 
     def _ensure_directory(self, path: str) -> None:
         with self._directories_lock:
@@ -271,11 +287,6 @@ def directory_of(prefix: str) -> str:
 def check_range(name: str, offset: int, length: int) -> None:
     if offset < 0 or length < 0:
         raise StorageError(f"{name}: offset {offset} and length {length} must not be negative")
-
-
-def _is_temporary(name: str) -> bool:
-    leaf = name.rpartition("/")[2]
-    return leaf.startswith(".") and leaf.endswith(".tmp")
 
 
 def _parent(path: str) -> str:

@@ -148,6 +148,9 @@ def test_exit_codes(tmp_path: Path) -> None:
         engine.backup(dest)
     here = str(dest)
     topics("backup", "ls", str(tmp_path / "none"), code=3)
+    (tmp_path / "empty").mkdir()
+    found = topics("backup", "verify", str(tmp_path / "empty"), code=1)
+    assert [problem["problem"] for problem in found["problems"]] == ["no_backup"]
     topics("backup", "rm", here, code=2)
     topics("restore", here, "--to", str(data), code=1)
     topics("restore", here, "--to", str(tmp_path / "r"), "--at", "yesterday", code=2)
