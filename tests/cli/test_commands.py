@@ -129,12 +129,19 @@ def test_tail_shows_losses_in_their_place(topics: Topics, capped: str) -> None:
     assert "1–4 lost: cap" in topics("tail", capped, "-n", "100").stdout
 
 
+def test_a_topic_that_is_named_twice_is_shown_once(topics: Topics, capped: str) -> None:
+    """As each of its records is, with -f too."""
+    once = topics("tail", capped, "-n", "2").stdout
+    assert topics("tail", capped, capped, "-n", "2").stdout == once
+
+
 def test_tail_since(topics: Topics, capped: str) -> None:
     """Younger than, with the loss that may be; a bad time is a usage error."""
     found = topics.json("tail", capped, "--since", "1h")
     assert found[0] == {"topic": capped, "gap_from": 1, "gap_to": 4, "reason": "cap"}
     assert [item["$seq"] for item in found[1:]] == [5, 7, 8, 9]
     assert topics.json("tail", capped, "--since", "0s") == []
+    assert topics.json("tail", capped, "--since", "99999d") == found
     assert "10m" in topics("tail", capped, "--since", "soon", code=exits.USAGE).stderr
 
 
@@ -304,6 +311,8 @@ def test_top_and_config(topics: Topics, client: Client) -> None:
     client.append("topmost", [{"data": "x" * 1000}])
     assert "topmost" in [row["topic"] for row in topics.json("top", "-n", "1000")]
     assert "topics" in topics("top", "--once").stdout
+    client.append("kv:a:b", [{"data": 1}])
+    assert " kv:a:b " in topics("top", "--once", "-n", "1000").stdout
     found = {one["name"]: one for one in topics.json("config")}
     assert found["url"]["source"] == "TOPICS_URL"
     assert found["max_topics"]["source"] == "default"

@@ -48,7 +48,7 @@ def check(
 def _print_summary(path: str, found: Report) -> None:
     looked = found.checked
     verdict = "[green]ok[/]" if found.ok else f"[red]{len(found.problems)} problems[/]"
-    Console(highlight=False, soft_wrap=True).print(
+    Console(highlight=False, soft_wrap=True, emoji=False).print(
         f"{escape(shown(path))}: {verdict}: {looked.topics} topics with {looked.records} records, "
         f"{looked.segments} segments, {looked.snapshots} snapshots, {looked.frames} frames of the "
         f"log; {looked.bytes / 1e6:.1f} MB in {looked.files} files"

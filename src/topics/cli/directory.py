@@ -133,7 +133,7 @@ def progress_bar(words: str) -> Iterator[Any]:
 
 def print_findings(found: Report) -> None:
     """A line for each problem and warning, the first of each kind."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     for style, word, items in (
         ("red", "problem", found.problems),
         ("yellow", "warning", found.warnings),

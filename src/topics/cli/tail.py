@@ -47,7 +47,10 @@ def tail(
 
     Example: topics tail -f -n 3 orders payments
     """
-    since_ms = None if since is None else server.now_ms() - server.duration_ms(since)
+    # All that is there is younger than what is longer ago than time is counted.
+    since_ms = None if since is None else max(server.now_ms() - server.duration_ms(since), 0)
+    # One that is named twice is still one: its records are not shown twice.
+    topics = list(dict.fromkeys(topics))
     shown_items: list[dict[str, Any]] = []
     places: dict[str, int] = {}
     with server.connected(url, token, server.PATIENT if follow else server.BRIEF) as client:

@@ -103,7 +103,8 @@ def _drawn(before: _Look, now: _Look) -> Any:
         table.add_column(heading, justify="left" if heading in ("topic", "type") else "right")
     for row in _rows(before, now):
         table.add_row(
-            row["topic"], row["type"], f"{row['count']:,}", server.amount(row["bytes"]),
+            # Not as markup: a name with `:a:` in it would be shown with a picture.
+            Text(row["topic"]), row["type"], f"{row['count']:,}", server.amount(row["bytes"]),
             f"{row['head_seq']:,}", f"{row['writes_per_s']:,.1f}",
             "–" if row["lag"] is None else f"{row['lag']:,}",
         )  # fmt: skip
