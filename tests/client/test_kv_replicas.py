@@ -163,8 +163,9 @@ def test_a_follower_in_another_process_on_another_server(
         source.delete_range("k01")
         time.sleep(0.003)
         source.compact(max_age_ms=0)
-        # The markers wait for the follower, however long it is away.
-        assert source.pending_tombstones == 2
+        # The markers wait for the follower, however long it is away; and that of k000, if it was
+        # killed before it said that it has it.
+        assert source.pending_tombstones in (2, 3)
         assert caught_up(url, other_url, source.name, replica.name) == 2
         assert dict(replica.scan()) == dict(source.scan())
         client.delete_cursor("kv:far-source", "kv-follow-far-replica")
