@@ -63,6 +63,14 @@ def test_a_line_that_is_no_json_is_named(topics: Topics, client: Client, bad: st
     assert "--text" in done.stderr
 
 
+def test_text_that_is_not_utf_8_is_named(topics: Topics, tmp_path: Path) -> None:
+    """Like a line that is no JSON: another text in its place would be a silent loss."""
+    (tmp_path / "latin").write_bytes("one\ncaf\u00e9\n".encode("latin-1"))
+    done = topics("append", "latin", "--text", str(tmp_path / "latin"), code=exits.NOT_SO)
+    assert f"line 2 of {tmp_path / 'latin'} is not UTF-8" in done.stderr
+    assert "0 records" in done.stderr
+
+
 def test_ctrl_c_says_what_was_sent(topics: Topics, client: Client) -> None:
     """Exit code 130, and the count is what is there."""
     process = topics.start("append", "interrupted")

@@ -143,7 +143,7 @@ class Sender:
     def _body(self, lines: list[bytes]) -> bytes | None:
         """The write body of these lines; None when all of them are empty."""
         if self._lines == "text":
-            kept = [encode(line.decode("utf-8", "replace")) for line in lines]
+            kept = [encode(self._text(offset, line)) for offset, line in enumerate(lines, 1)]
         else:
             kept = [stripped for line in lines if (stripped := line.strip(_BLANK))]
             if not _are_json(kept):
@@ -157,6 +157,13 @@ class Sender:
         if self._lines == "records":
             return b'{"records":[%b]%b' % (b",".join(kept), self._rest)
         return b'{"records":[{"data":%b}]%b' % (b'},{"data":'.join(kept), self._rest)
+
+    def _text(self, offset: int, line: bytes) -> str:
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            words = f"{self._place(offset)} is not UTF-8, which is what a string is made of here"
+            raise InvalidRequest(f"{words}; convert it first, for example with iconv") from None
 
     def _find_fault(self, lines: list[bytes]) -> None:
         """Raises InvalidRequest naming the first line that is no JSON, if there is one."""
