@@ -134,6 +134,19 @@ def test_what_is_in_a_bucket_goes_too(tmp_path: Path) -> None:
             kept(client, names)
 
 
+@pytest.mark.parametrize("deleted", [0, 1, 200])
+def test_what_is_told_is_what_the_records_take(tmp_path: Path, deleted: int) -> None:
+    """From the log to a segment nothing grows, and what was deleted is missing, however little."""
+    with Served(tmp_path, **SMALL) as served, served.wait_ready().client() as client:
+        client.write("t", *["x" * 20] * 200)
+        client.post("/v0/topics/t/delete", {"before_seq": deleted + 1})
+        first, again = (client.post("/v0/topics/t/rewrite").json for _ in range(2))
+        sizes = first["bytes_before"], first["bytes_after"]
+        assert (sizes[0] > sizes[1]) == (deleted > 0)
+        assert (sizes[1] > 0) == (deleted < 200)
+        assert (again["bytes_before"], again["bytes_after"]) == (sizes[1], sizes[1])
+
+
 def wait_for(true: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():

@@ -25,7 +25,7 @@ ROWS_SLICE = 2000
 
 
 class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records of a topic took on the disk, live or not, before and after."""
+    """The bytes of a topic's records on the disk, live or not, before and after."""
 
     topic: str
     bytes_before: int
@@ -93,7 +93,11 @@ def closed() -> Closed:
 
 
 def _on_disk(core: Core, topics: set[Topic]) -> Generator[None, None, Counter[int]]:
-    """The bytes that records of each topic take in segments and in the log, live or not."""
+    """The bytes of each topic's records in segments and in the log, live or not.
+
+    Without what stands beside them, of which the log has more: records that moved from there to
+    a segment are as large as they were.
+    """
     found: Counter[int] = Counter()
     for topic in topics:
         # The log is kept from the last checkpoint but one; of an ephemeral topic it has none.
@@ -104,7 +108,7 @@ def _on_disk(core: Core, topics: set[Topic]) -> Generator[None, None, Counter[in
     for info in [*infos, *core.segments.leaving.values()]:
         for row in info.rows:
             if row.topic_id in found:
-                found[row.topic_id] += row.end - row.offset + row.count
+                found[row.topic_id] += row.payload_bytes
         seen += len(info.rows)
         if seen >= ROWS_SLICE:
             seen = 0
