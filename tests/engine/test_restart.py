@@ -8,11 +8,23 @@ from typing import Any
 
 import pytest
 
-from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, read_all, tagged, values
+from tests.support.engines import (
+    ENDINGS,
+    PATH,
+    SURVIVABLE,
+    Ending,
+    World,
+    read_all,
+    tagged,
+    values,
+)
 from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
+from topics.engine.upkeep.checkpoint import take
 from topics.settings import KIB
+from topics.storage import snapshot
+from topics.storage.fs import join, opened
 from topics.testing import FakeClock, FakeDisk, Lateness
 
 
@@ -368,3 +380,39 @@ def test_what_a_start_copied_counts_once(world: World) -> None:
     head = ticket.result.last_seq if ticket.done else 0
     world.restart("crash")
     assert world.engine.state("t").head_seq >= head
+
+
+def spoil_newest_snapshot(world: World) -> None:
+    folder = f"{PATH}/snap"
+    newest = max(snapshot.numbers(world.disk, folder))
+    with opened(world.disk, join(folder, snapshot.file_name(newest))) as file:
+        file.truncate(file.size() - 1)
+        file.sync()
+
+
+@pytest.mark.parametrize("pieces", range(5))
+def test_the_older_snapshot_and_the_log_come_to_the_same(world: World, pieces: int) -> None:
+    """Also where the machine crashed before MARKS was synced, and another start came since.
+
+    The log was durable up to the newer snapshot, and MARKS did not know that yet. What came after
+    the log was cut for it, and before its topic was recorded, was perhaps not durable at all.
+    """
+    for name in ("a", "t"):
+        world.engine.put_topic(name, {"durability": "disk"})
+        world.fill(name, 3)
+    world.engine.checkpoint()
+    world.fill("t", 3)
+    world.fill("a", 3)
+    steps = take(world.engine.core)
+    for _ in range(pieces):
+        next(steps)
+        world.fill("t", 1)
+    list(steps)
+    world.restart("crash")
+    world.fill("t", 1)
+    before = world.look("t"), world.look("a")
+    assert before[0].seqs[:6] == before[1].seqs[:6] == (1, 2, 3, 4, 5, 6)
+    world.end("kill")
+    spoil_newest_snapshot(world)
+    world.engine = world.open()
+    assert (world.look("t"), world.look("a")) == before

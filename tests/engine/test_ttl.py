@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.engines import ENDINGS, Ending, World, explained, gap, seqs, tagged
+from tests.support.engines import (
+    ENDINGS,
+    SURVIVABLE,
+    Ending,
+    World,
+    explained,
+    gap,
+    seqs,
+    tagged,
+)
+from topics.errors import DiskFull
+from topics.storage.wal import Shard
 
 
 @pytest.mark.parametrize(("age_ms", "is_live"), [(0, True), (99, True), (100, True), (101, False)])
@@ -136,3 +147,29 @@ def test_a_deleted_record_among_expired_ones_is_accounted_as_deleted(world: Worl
         (2, 2, "deleted"),
         (3, 3, "expired"),
     )
+
+
+@pytest.mark.parametrize("how", SURVIVABLE)
+def test_what_expired_on_a_full_disk_stays_expired(
+    world: World, how: Ending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is written down when there is room again: a clock that goes back revives nothing."""
+
+    def full(*_: object, **__: object) -> None:
+        raise DiskFull("no space left on the device")
+
+    world.engine.put_topic("t", {"ttl_ms": 100, "durability": "fsync"})
+    world.fill("t", 2)
+    world.clock.advance(101)
+    with monkeypatch.context() as patch:
+        patch.setattr(Shard, "write", full)
+        assert world.engine.state("t").count == 0
+        world.engine.flush()
+    if how == "kill":
+        world.clock.advance(1000)
+        world.engine.maintain(1.0)
+    world.end(how)
+    world.clock.jump_wall(-5000)
+    world.engine = world.open()
+    assert world.engine.state("t").count == 0
+    assert explained(world.engine, "t") == ((1, 2, "expired"),)

@@ -201,6 +201,7 @@ class Lifecycle:
         core = self.core
         self.finish_recovery()
         # What is on its way first: an account says what became of every seq that was acknowledged.
+        core.log_unsaid()
         core.committer.sync()
         resident = [topic for topic in core.by_id.values() if topic.durability == "ephemeral"]
         written = [write_account(core, topic) for topic in resident]

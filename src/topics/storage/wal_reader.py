@@ -222,9 +222,10 @@ def wanted(
                 generation=generation, shard=shard, number=number,
             )  # fmt: skip
     newest = max((line.generation for line, _ in found), default=0)
-    for line, _ in found:
+    for line, first in found:
         line.vouch = known.lines.get((line.generation, line.shard), NOTHING)
-        line.mark = line.vouch.mark
+        # MARKS may be older than the sync that the snapshot waited for.
+        line.mark = max(line.vouch.mark, Mark(first, SECTOR) if first > 1 else NOWHERE)
         line.is_succeeded = line.generation < newest
     return found
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Generator, Iterator
 from topics.clock import Clock, WallAt
 from topics.engine.commit.background import Background
 from topics.engine.commit.committer import Committer
-from topics.engine.commit.frame import Op
+from topics.engine.commit.frame import floor_frame
 from topics.engine.commit.leaving import Leaving
 from topics.engine.commit.log import Log
 from topics.engine.commit.preparing import Preparing
 from topics.engine.commit.stage_files import StageFiles
-from topics.engine.commit.ticket import Ticket
 from topics.engine.commit.tiering import Tiering
 from topics.engine.state import retention
 from topics.engine.state.block import Block
@@ -29,7 +28,6 @@ from topics.engine.state.topic import Topic
 from topics.engine.state.unsealed import Unsealed
 from topics.errors import Poisoned, StorageError, TopicNotFound
 from topics.settings import Settings
-from topics.storage import frames
 from topics.storage.columns import Columns
 from topics.storage.datadir import DataDir
 from topics.types import EVICTED, EXPIRED, TopicConfig, check_name
@@ -75,6 +73,8 @@ class Core:
         # Bytes that are assigned and not published yet.
         self.pending_bytes = 0
         self.unsealed = Unsealed()
+        # Topics and states whose floor a full disk had no room to write down.
+        self.unsaid: dict[tuple[Topic, int], None] = {}
         self.tally = Tally()
         self.idempotency_keys = 0
         self.keys_swept_s = 0.0
@@ -359,7 +359,7 @@ class Core:
 
     def _log_floor(self, topic: Topic, state: int, first: int) -> None:
         """Writes down how far records from `first` on were lost to `state`."""
-        op = floor_frame(topic, state)
+        op = floor_frame(topic, state, undo=lambda: self.unsaid.setdefault((topic, state)))
         overtakes = self.committer.has_staged(topic)
         if (overtakes or topic.gated) and topic.account is not None:
             # The frame stands behind what is on its way and took effect before it: what that would
@@ -372,16 +372,12 @@ class Core:
         op.gated = True
         self.committer.stage_aside(op)
 
-
-def floor_frame(
-    topic: Topic, state: int, payload: bytes = b"", ticket: Ticket[None] | None = None
-) -> Op:
-    """Says how far records were lost to `state`, as of now; `payload` is which of them."""
-    floor = dict(topic.lost).get(state, 0) + 1
-    return Op(
-        topic, frames.FLOOR, nothing, gated=False, ticket=ticket, floor=floor, flags=state,
-        payload=payload,
-    )  # fmt: skip
+    def log_unsaid(self) -> None:
+        """Tries again; until it is there, a clock that goes back would bring records back."""
+        unsaid, self.unsaid = self.unsaid, {}
+        for topic, state in unsaid:
+            if not topic.dropped:
+                self._log_floor(topic, state, topic.floor)
 
 
 def nothing() -> None:

@@ -90,3 +90,22 @@ class Op(Frame):
     def undo(self) -> None:
         if self._undo is not None:
             self._undo()
+
+
+def floor_frame(
+    topic: Topic,
+    state: int,
+    payload: bytes = b"",
+    ticket: Ticket[None] | None = None,
+    undo: Callable[[], None] | None = None,
+) -> Op:
+    """Says how far records were lost to `state`, as of now; `payload` is which of them."""
+    floor = dict(topic.lost).get(state, 0) + 1
+    return Op(
+        topic, frames.FLOOR, _nothing, gated=False, ticket=ticket, undo=undo, floor=floor,
+        flags=state, payload=payload,
+    )  # fmt: skip
+
+
+def _nothing() -> None:
+    """It took effect when it was seen."""

@@ -6,7 +6,7 @@ Runs in slices beside writes. The order is the promise:
 2. Each topic's unsealed records are handed to a segment and its state is recorded *at that
    moment*; frames after the rotation are replayed on top, which is idempotent.
 3. Segments are synced and renamed; delete flags of older segments are synced.
-4. The snapshot is synced and renamed.
+4. What was captured is durable in the log as well; the snapshot is synced and renamed.
 5. Only then is removed what neither this snapshot nor the one before it needs.
 
 All of it runs inside `Core.sealing`: what routers copy meanwhile depends on no other topic, so
@@ -136,6 +136,9 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
         [(n, ms) for n, ms in core.segments.soiled_ms.items() if ms and n in run.segments],
         max(core.clock.wall_ms(), 0),
     )  # fmt: skip
+    # Some topics were captured with frames from after the cut. If this snapshot can not be read one
+    # day, the one before it and the log have to come to the same.
+    yield from core.until_durable()
     yield from core.background.run(lambda: run.writer.finish(taken))
     core.numbers.pass_snapshot(taken.number)
 

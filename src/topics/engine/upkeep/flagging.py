@@ -15,7 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from topics.engine.commit.core import Core, floor_frame
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import floor_frame
 from topics.engine.commit.ticket import Ticket
 from topics.engine.state.block import Segment
 from topics.engine.state.topic import Topic

@@ -255,6 +255,7 @@ class Maintenance:
             self._begin_checkpoint()
         elif is_free and self._reclaimer.is_due(now_s):
             self._running = self._reclaimer.slices(self._is_urgent)
+        core.log_unsaid()
         core.committer.flush()
         core.committer.poll()
         if settings.gc_freeze:
