@@ -203,7 +203,13 @@ class Sight:
         least = min([known.floor, *(seq for seq, _ in back)])
         require(floor >= least, f"{name}: earliest_seq fell to {floor}, was {known.floor}")
         if all(was == DELETED for _, was in back):
-            was_at = known.evict_floor
+            # What had expired first and is deleted now, by `_may_become`, is lost no longer.
+            deleted = (
+                seq
+                for seq, (was, now) in enumerate(zip(known.states, states, strict=False), 1)
+                if was == EXPIRED and now == DELETED
+            )
+            was_at = min([known.evict_floor, *deleted])
             require(
                 evict_floor >= was_at, f"{name}: evict_floor fell to {evict_floor}, was {was_at}"
             )
