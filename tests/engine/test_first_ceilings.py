@@ -70,8 +70,9 @@ def test_a_snapshot_that_is_older_than_the_ceiling_does_not_hide_it(shards: int)
         engine.flush()
         engine.maintain(0.0)
     while engine.core.numbers.snapshot == before:
+        # Until all are captured, and the snapshot waits for what they have.
         engine.maintain(1.0)
-    syncer.release()
+        syncer.release()
     engine.poll()
     for name in names:
         ticket = engine.submit_append(name, request_of(RECORD * 3))
