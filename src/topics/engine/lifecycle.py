@@ -200,8 +200,8 @@ class Lifecycle:
     def _close_log(self) -> None:
         core = self.core
         self.finish_recovery()
-        # What is on its way first: an account says what became of every seq that was acknowledged.
         core.log_unsaid()
+        # What is on its way first: an account says what became of every seq that was acknowledged.
         core.committer.sync()
         resident = [topic for topic in core.by_id.values() if topic.durability == "ephemeral"]
         written = [write_account(core, topic) for topic in resident]
