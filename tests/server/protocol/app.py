@@ -46,6 +46,7 @@ class App:
                 ("GET", "/json", self.json),
                 ("GET", "/headers", self.headers),
                 ("GET", "/big", self.big),
+                ("GET", "/numbers", self.numbers),
                 ("POST", "/later", self.later),
                 ("GET", "/later", self.later),
                 ("GET", "/slow", self.slow),
@@ -84,6 +85,11 @@ class App:
             raise InvalidRequest("n is a size below 100,000,000")
         size = max(2, int(digits))
         return Response(b'"' + b"x" * (size - 2) + b'"')
+
+    def numbers(self, request: Request) -> Answer:
+        """So many of them, in pieces: nothing of it is there twice."""
+        count = int(request.query.removeprefix(b"n="))
+        return Response(b"", content_type="text/plain", pieces=tuple(numbers(count)))
 
     def later(self, request: Request) -> Answer:
         self.waiting.append(request)
@@ -168,6 +174,12 @@ class App:
         socket.on_close = self.on_close
         self.sockets.append(socket)
         return PENDING
+
+
+def numbers(count: int) -> Iterator[bytes]:
+    """The numbers up to one, a thousand in a piece."""
+    for first in range(0, count, 1000):
+        yield b"".join(b"%08d," % n for n in range(first, min(first + 1000, count)))
 
 
 class Served:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.protocol.app import LOOPS, Served, serving
+from tests.server.protocol.app import LOOPS, Served, numbers, serving
 from tests.server.protocol.wire import Wire, eventually, message
 from topics.server.http.limits import HttpLimits
 
@@ -52,6 +52,16 @@ def test_a_request_in_flight_is_answered(served: Served, wire: Wire) -> None:
     assert [a.json() for a in answers] == [{"slow": 100}, {"slow": 200}]
     assert "connection" not in answers[0].headers
     assert answers[1].headers["connection"] == "close"
+    assert wire.is_closed()
+    assert ending.wait()
+
+
+def test_an_answer_that_has_begun_is_sent_whole(served: Served, wire: Wire) -> None:
+    wire.send(message("GET", "/numbers?n=3000000"))
+    eventually(lambda: served.server.connection_count == 1)
+    assert wire.more()
+    ending = Ending(served)
+    assert wire.answer().body == b"".join(numbers(3_000_000))
     assert wire.is_closed()
     assert ending.wait()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from topics.server.http.carrying import Carry, behind, front
 from topics.server.http.ending import Ending
 from topics.server.http.errors import response_to
 from topics.server.http.giving_way import give_way
@@ -16,8 +17,8 @@ class Channel(Ending):
     """Collects what is to be written, and ends a connection without losing what was."""
 
     __slots__ = (
-        "_has_body_entered", "_is_lingering", "_is_portioned", "_is_reading", "_out", "_out_bytes",
-        "_queued", "_queued_bytes", "_turns", "server",
+        "_carry", "_has_body_entered", "_is_lingering", "_is_portioned", "_is_reading", "_out",
+        "_out_bytes", "_queued", "_queued_bytes", "_turns", "server",
     )  # fmt: skip
 
     def __init__(self, server: Hub) -> None:
@@ -27,6 +28,8 @@ class Channel(Ending):
         self._out_bytes = 0
         # A portion of it was written, and the next one is due when others have had their turn.
         self._is_portioned = False
+        # All of it is being carried: what has gone out is taken off when that has ended.
+        self._carry: Carry | None = None
         # How many turns of the loop had something to do before that portion.
         self._turns = 0
         # Answers that wait for one of an earlier request, and their bytes.
@@ -84,17 +87,37 @@ class Channel(Ending):
         if self._is_portioned or self._is_paused:
             self._weigh()
             return
-        out, left = self._out, self._limits.out_bytes_max
-        portion: list[Payload] = []
-        for part in out:
-            portion.append(part if len(part) <= left else memoryview(part)[:left])
-            left -= len(portion[-1])
-            if not left:
-                break
-        last = portion[-1]
-        rest = memoryview(out[len(portion) - 1])[len(last) :]
-        self._out = [rest, *out[len(portion) :]] if len(rest) else out[len(portion) :]
-        self._out_bytes -= self._limits.out_bytes_max - left
+        self._carry = self.server.carrier.carry(transport, self._out, self._carried)
+        if self._carry is not None:
+            self._is_portioned = True
+            return
+        self._write_some(transport)
+
+    def _carried(self, carry: Carry) -> None:
+        """As much has gone out as the client took at once."""
+        if carry is not self._carry:
+            return
+        self._recall()
+        if self._transport is not None and self._out_bytes > 2 * self._limits.out_bytes_max:
+            # Not carried again at once: the loop hears when the client goes on.
+            self._write_some(self._transport)
+        else:
+            self.resume_writing()
+
+    def _recall(self) -> None:
+        """Takes off what was carried; nothing is carried any more."""
+        carry, self._carry = self._carry, None
+        if carry is not None:
+            self._is_portioned = False
+            self._take_off(carry.recall())
+
+    def _take_off(self, size: int) -> None:
+        self._out = behind(self._out, size)
+        self._out_bytes -= size
+
+    def _write_some(self, transport: asyncio.Transport) -> None:
+        portion = front(self._out, self._limits.out_bytes_max)
+        self._take_off(sum(map(len, portion)))
         self._write_later()
         transport.writelines(portion)
 
@@ -115,6 +138,7 @@ class Channel(Ending):
 
     def _flush_whole(self) -> None:
         """Writes all there is: nobody comes back for the rest."""
+        self._recall()
         out, self._out, self._out_bytes = self._out, [], 0
         if out and self._transport is not None:
             self._transport.writelines(out)

@@ -11,6 +11,7 @@ from email.utils import formatdate
 from typing import cast
 
 from topics.errors import Overloaded
+from topics.server.http.carrying import Carrier
 from topics.server.http.errors import error_response
 from topics.server.http.gathered_body import Decoding
 from topics.server.http.h2c import H2Protocol
@@ -59,6 +60,7 @@ class HttpServer:
         self.request_type = request_type
         self.limits = limits or HttpLimits()
         self.turn_end = TurnEnd(self.loop)
+        self.carrier = Carrier(self.loop)
         self.now = self.loop.time()
         self.known_heads = KnownHeads(self.limits)
         self.is_draining = False
@@ -136,6 +138,7 @@ class HttpServer:
             LOG.warning("%d connections were cut off at shutdown", len(left))
         if self._timer is not None:
             self._timer.cancel()
+        self.carrier.close()
         # Aborted connections are lost in the next turn.
         await asyncio.sleep(0)
         return not left

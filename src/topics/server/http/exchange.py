@@ -390,6 +390,7 @@ class Exchange(Channel):
     def connection_lost(self, _exc: Exception | None) -> None:
         self.server.leave(self)
         self._transport = None
+        self._recall()
         self._forget()
         self.server.unsent.leave(self)
         everything = self._everything()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+from topics.server.http.carrying import Carrier
 from topics.server.http.ledger import Ledger
 from topics.server.http.limits import HttpLimits
 from topics.server.http.turns import TurnEnd
@@ -54,6 +55,7 @@ class Hub(Protocol):
     loop: asyncio.AbstractEventLoop
     limits: HttpLimits
     turn_end: TurnEnd
+    carrier: Carrier
     now: float
     is_draining: bool
     bodies: Ledger[BodyHolder]
