@@ -9,7 +9,6 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 from tests.support.directories import image
 from tests.support.s3 import S3Server
 from tests.support.servers import Client, Inside, Served, inside
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +109,7 @@ def test_what_is_in_a_directory_as_cold_store_goes_too(tmp_path: Path) -> None:
     variables = {**SMALL, **COLD, "TOPICS_SEAL_RECORDS": "150", "TOPICS_COLD_DIR": str(cold)}
     with Served(tmp_path, **variables) as served, served.wait_ready().client() as client:
         names = spoil(client)
-        wait_for(lambda: bool(holding(cold, b"s3cret")))
+        until(lambda: bool(holding(cold, b"s3cret")))
         lose(client)
         erase(client, list(names))
         assert holding(served.data_dir, b"s3cret") == []
@@ -126,7 +126,7 @@ def test_what_is_in_a_bucket_goes_too(tmp_path: Path) -> None:
         }  # fmt: skip
         with Served(tmp_path, **variables) as served, served.wait_ready().client() as client:
             names = spoil(client)
-            wait_for(lambda: bool(holding(s3.root, b"s3cret")))
+            until(lambda: bool(holding(s3.root, b"s3cret")))
             lose(client)
             erase(client, list(names))
             assert holding(served.data_dir, b"s3cret") == []
@@ -145,13 +145,6 @@ def test_what_is_told_is_what_the_records_take(tmp_path: Path, deleted: int) -> 
         assert (sizes[0] > sizes[1]) == (deleted > 0)
         assert (sizes[1] > 0) == (deleted < 200)
         assert (again["bytes_before"], again["bytes_after"]) == (sizes[1], sizes[1])
-
-
-def wait_for(true: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_errors_and_scopes(tmp_path: Path) -> None:
@@ -176,14 +169,14 @@ def test_a_store_that_is_away_is_told_and_asked_again(tmp_path: Path) -> None:
     variables = {**SMALL, **COLD, "TOPICS_SEAL_RECORDS": "150", "TOPICS_COLD_DIR": str(cold)}
     with Served(tmp_path, **variables) as served, served.wait_ready().client() as client:
         names = spoil(client)
-        wait_for(lambda: bool(holding(cold, b"s3cret")))
+        until(lambda: bool(holding(cold, b"s3cret")))
         lose(client)
         cold.rename(tmp_path / "gone")
         reply = client.post("/v0/topics/tagged/rewrite")
         assert (reply.status, reply.code) == (503, "store_unreachable")
         assert client.write("tagged", "still served").status == 200
         (tmp_path / "gone").rename(cold) if not cold.exists() else merge(tmp_path / "gone", cold)
-        wait_for(lambda: client.post("/v0/topics/tagged/rewrite").status == 200)
+        until(lambda: client.post("/v0/topics/tagged/rewrite").status == 200)
         assert holding(cold, b"s3cret-1") == []
         kept(client, {**names, "tagged": 101})
 
@@ -267,7 +260,7 @@ def test_space_comes_back_by_itself(tmp_path: Path) -> None:
         def taken() -> int:
             return sum(len(raw) for name, raw in image(segments).items() if name.endswith(".seg"))
 
-        wait_for(lambda: taken() <= 2 * live)
+        until(lambda: taken() <= 2 * live)
         metrics = client.metrics()
         assert metrics["topics_erased_bytes_total"] > 0
         assert metrics["topics_segment_bytes"] <= 3 * live
@@ -284,7 +277,7 @@ def test_deleted_bytes_leave_within_their_time(tmp_path: Path) -> None:
         client.put("/v0/topics/b", {"ttl_ms": 100})
         client.write("b", "s3cret")
         client.post("/v0/topics/a/delete", {"match": "s"})
-        wait_for(lambda: holding(served.data_dir, b"s3cret") == [], 20.0)
+        until(lambda: holding(served.data_dir, b"s3cret") == [])
         assert client.get("/v0/topics/a").json["count"] == 100
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from topics.clock import Clock, WallAt
 from topics.engine.commit.background import Background
 from topics.engine.commit.committer import Committer
-from topics.engine.commit.frame import floor_frame
+from topics.engine.commit.frame import floor_frame, nothing
 from topics.engine.commit.leaving import Leaving
 from topics.engine.commit.log import Log
 from topics.engine.commit.preparing import Preparing
@@ -378,7 +378,3 @@ class Core:
         for topic, state in unsaid:
             if not topic.dropped:
                 self._log_floor(topic, state, topic.floor)
-
-
-def nothing() -> None:
-    pass

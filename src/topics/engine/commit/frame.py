@@ -102,10 +102,10 @@ def floor_frame(
     """Says how far records were lost to `state`, as of now; `payload` is which of them."""
     floor = dict(topic.lost).get(state, 0) + 1
     return Op(
-        topic, frames.FLOOR, _nothing, gated=False, ticket=ticket, undo=undo, floor=floor,
+        topic, frames.FLOOR, nothing, gated=False, ticket=ticket, undo=undo, floor=floor,
         flags=state, payload=payload,
     )  # fmt: skip
 
 
-def _nothing() -> None:
-    """It took effect when it was seen."""
+def nothing() -> None:
+    """What is left to do for a frame that took effect when it was seen."""

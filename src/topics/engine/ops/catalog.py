@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from topics.configs import patched, resolve_config
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op, nothing
 from topics.engine.commit.leaving import Name
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import ceilings, cursors, lease_frames, promotion

@@ -10,8 +10,8 @@ opens it again and waits for one sync.
 
 from __future__ import annotations
 
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op, nothing
 from topics.engine.state.topic import Topic
 from topics.storage import frames
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 import numpy as np
 
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import UNFINISHED, Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import UNFINISHED, Op, nothing
 from topics.engine.ops import stages
 from topics.engine.ops.growth import published
 from topics.engine.ops.told import ToldFrame

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op, nothing
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.commit_frames import producers_frame
 from topics.engine.ops.deletes import DeleteFrame

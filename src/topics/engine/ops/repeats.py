@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op, nothing
 from topics.engine.ops.told import Teller, appended, ticket_for
 from topics.engine.state.batch import utf8
 from topics.engine.state.idempotency import Keys, digest_of

@@ -8,8 +8,8 @@ told as lost.
 
 from __future__ import annotations
 
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op, nothing
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops.deletes import DeleteFrame, apply_delete, runs_of
 from topics.engine.state.explaining import explain

@@ -23,8 +23,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op, nothing
 from topics.engine.commit.log import Log
 from topics.engine.commit.syncing import Syncer, ThreadSyncer
 from topics.engine.queues import origins

@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op, nothing
 from topics.engine.state import router_frames
 from topics.engine.state.block import Block, Segment
 from topics.engine.state.copies import copies

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from topics.configs import resolve_config
-from topics.engine.commit.core import Core, nothing
-from topics.engine.commit.frame import Op
+from topics.engine.commit.core import Core
+from topics.engine.commit.frame import Op, nothing
 from topics.engine.commit.leaving import Name
 from topics.engine.commit.ticket import Ticket
 from topics.engine.ops import catalog, ceilings
