@@ -20,6 +20,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.built-$(subst $(comma),+,$(EXTRAS))
 RUNNING := $(VENV)/.built-run
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST_ALONE := $(BIN)/python -m pytest -n 0 -m alone tests/server/soak
 # A tool that only some extras need is looked for only when they are asked for.
 SPARK := $(filter spark,$(subst $(comma), ,$(EXTRAS)))
 NEEDS := $(if $(SPARK),java)
@@ -90,9 +91,11 @@ test: check  ## check, then every test but the long tier
 	$(PYTEST) -m "not full" --ignore tests/spark
 	$(if $(SPARK),$(PYTEST_SPARK) -m "not full")
 
-test-full: check  ## the long tier too, for about BUDGET_MIN=60 minutes
-	TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST) -m "full or not full" --ignore tests/spark
+# What runs alone is an hour of abuse, and a million visits of each kind, which take as long.
+test-full: check  ## the long tier too, for about BUDGET_MIN=60 minutes, and what runs alone
+	TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST) -m "not alone" --ignore tests/spark
 	$(if $(SPARK),TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST_SPARK) -m "full or not full")
+	TEST_BUDGET_MIN=$(BUDGET_MIN) $(PYTEST_ALONE)
 
 bench: setup  ## side-by-side benchmarks, with Redis as the peer
 	@command -v wrk redis-server >/dev/null || $(call apt,wrk redis-server)

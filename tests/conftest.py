@@ -57,9 +57,12 @@ def tally_images(record_property: Callable[[str, object], None]) -> Callable[[se
 def deadline(request: pytest.FixtureRequest) -> float:
     """When a test of the long tier stops looking further (monotonic seconds).
 
-    Its part of the minutes of all test processes, by its share among the tests that were asked for.
+    Its part of the minutes of all test processes, by its share among the tests that were asked for;
+    all of them for one that runs alone.
     """
     minutes = float(os.environ.get("TEST_BUDGET_MIN", "10"))
+    if request.node.get_closest_marker("alone") is not None:
+        return time.monotonic() + minutes * 60
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     part = share_of(request.node) / request.config.stash[SHARES]
     return time.monotonic() + minutes * 60 * workers * part

@@ -74,10 +74,10 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
             f"{totals['pipeline_copies']} copies and {totals['pipeline_jobs']} jobs checked "
             f"({totals['pipeline_rejected']} rejected by a full queue), all as they should be"
         )
-    if totals["visits"] or totals["abuse_seconds"]:
+    if totals["visits_of_a_kind"] or totals["abuse_seconds"]:
         yield (
-            f"visits: {totals['visits']} of every kind, and {totals['abuse_seconds']} s of abuse, "
-            "without a trace in memory"
+            f"visits: {totals['visits_of_a_kind']} of every kind, and "
+            f"{totals['abuse_seconds']} s of abuse, without a trace in memory"
         )
     if totals["queue_kills"]:
         yield (

@@ -86,7 +86,8 @@ def test_a_bystander_hardly_notices_abuse(tmp_path: Path, tally: Tally) -> None:
     ride(tmp_path, tally, 20)
 
 
-@pytest.mark.full(share=10)
+@pytest.mark.full
+@pytest.mark.alone
 @pytest.mark.timeout(0)
 def test_a_bystander_hardly_notices_abuse_for_long(
     tmp_path: Path, tally: Tally, deadline: float

@@ -6,9 +6,11 @@ taken for the server's, and returns them open: whoever asked closes them.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hpack
@@ -200,8 +202,20 @@ def router(port: int, number: int) -> Sockets:
 
 
 Visit = Callable[[int, int], Sockets]
-VISITS: tuple[Visit, ...] = (
+# Of connections and sessions there may be any number; each of the others is many calls.
+PASSING: tuple[Visit, ...] = (
     connection, request_cut_short, nonsense, h2_connection, h2_request_cut_short, h2_stream,
     web_socket, event_stream, work_stream, long_poll, long_poll_to_its_end, waiting_claim, session,
-    topic, queue, router,
 )  # fmt: skip
+LASTING: tuple[Visit, ...] = (topic, queue, router)
+VISITS = PASSING + LASTING
+AT_ONCE = 20
+
+
+def visit(port: int, kind: Visit, numbers: Iterator[int], count: int) -> None:
+    """Some visits, a few at a time, all of them over when this returns."""
+    for _ in range(0, count, AT_ONCE):
+        with contextlib.ExitStack() as peers:
+            for number in itertools.islice(numbers, AT_ONCE):
+                for peer in kind(port, number):
+                    peers.enter_context(peer)
