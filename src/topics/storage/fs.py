@@ -336,11 +336,19 @@ def read_all(fs: Fs, path: str) -> bytes:
 
 
 def write_atomically(fs: Fs, directory: str, name: str, data: bytes) -> None:
-    """Replaces `directory/name` so that a crash leaves the old content or the new, never a mix."""
+    """Replaces `directory/name` so that a crash leaves the old content or the new, never a mix.
+
+    Raises OSError, with nothing left beside it.
+    """
     temporary = join(directory, name + ".tmp")
-    with opened(fs, temporary, create=True) as file:
-        file.truncate(0)
-        file.pwrite(data, 0)
-        file.sync()
-    fs.rename(temporary, join(directory, name))
+    try:
+        with opened(fs, temporary, create=True) as file:
+            file.truncate(0)
+            file.pwrite(data, 0)
+            file.sync()
+        fs.rename(temporary, join(directory, name))
+    except OSError:
+        with contextlib.suppress(OSError):
+            fs.unlink(temporary)
+        raise
     fs.sync_dir(directory)

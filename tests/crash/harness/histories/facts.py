@@ -229,9 +229,10 @@ class Sight:
             # it first.
             return self._makes_room()
         if was == EXPIRED and now == DELETED and self.loses:
-            # Likewise: a delete that was on its way is there, that it had expired first is not.
+            # Likewise: a delete that was on its way is there, answered or not, and that it had
+            # expired first is not.
             return any(
-                o.outcome == "unknown" and o.removes(seq, self._tag(seq)) for o in known.asked
+                o.outcome != "refused" and o.removes(seq, self._tag(seq)) for o in known.asked
             )
         if was == DELETED and now in (LIVE, "crash") and self.loses:
             # An acknowledged job is as durable as its class: only that, or the job went with it.
