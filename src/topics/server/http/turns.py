@@ -20,7 +20,7 @@ class TurnEnd:
         self._due: dict[Callable[[], None], None] = {}
         self._behind: dict[Callable[[], None], None] = {}
         self._is_scheduled = False
-        # How often there was something to do.
+        # How often there was something to do, but for what comes behind.
         self.count = 0
 
     def defer(self, callback: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ class TurnEnd:
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        self.count += 1
+        self.count += bool(self._due)
         # Two rounds reach what the callbacks defer in their turn (flush, then the answers);
         # a callback that always defers itself must not keep the loop from its sockets.
         self._round()

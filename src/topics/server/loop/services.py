@@ -42,6 +42,8 @@ from topics.types import clamp
 LOG = logging.getLogger("topics.server")
 # What a read may take of the loop at a time.
 READ_SLICE_S = 0.0005
+# The same while others have something done: what of it they wait for at most.
+SHARED_SLICE_S = 0.0001
 # Answers that are rendered beside the loop at a time: it needs a core, too.
 RENDERED_TOGETHER = clamp((os.cpu_count() or 1) // 2, 1, 4)
 
@@ -223,8 +225,10 @@ class Services:
         """As `reading`, for a read in pieces: a slice of them at a time, others in between.
 
         It begins anew when the cold store has given what it missed, and is given up when its client
-        goes.
+        goes. Where others have something done it begins behind what they ask for in this turn.
         """
+        if self.company.is_present():
+            return self._slice_later(call, begin, answer, None)
         return self.reading(call, partial(self._slice, call, begin, answer))
 
     def _slice(
@@ -236,15 +240,31 @@ class Services:
     ) -> Answer:
         steps = begin() if steps is None else steps
         # The loop's own time stands still within a turn.
-        stop_s = monotonic() + READ_SLICE_S
+        is_shared = self.company.is_present()
+        stop_s = monotonic() + (SHARED_SLICE_S if is_shared else READ_SLICE_S)
         try:
             while monotonic() < stop_s:
                 next(steps)
         except StopIteration as done:
             return answer(done.value)
+        if is_shared:
+            return self._slice_later(call, begin, answer, steps)
         if call.on_abandoned is None:
             call.on_abandoned = call.drop_callback
         self.loop.call_later(READ_SLICE_S, self._next_slice, call, begin, answer, steps)
+        return PENDING
+
+    def _slice_later(
+        self,
+        call: Call,
+        begin: Callable[[], Steps[T]],
+        answer: Callable[[T], Answer],
+        steps: Steps[T] | None,
+    ) -> Answer:
+        """Goes on behind what others have asked for."""
+        if call.on_abandoned is None:
+            call.on_abandoned = call.drop_callback
+        self.turn_end.defer_behind(partial(self._next_slice, call, begin, answer, steps))
         return PENDING
 
     def _next_slice(
@@ -252,7 +272,7 @@ class Services:
         call: Call,
         begin: Callable[[], Steps[T]],
         answer: Callable[[T], Answer],
-        steps: Steps[T],
+        steps: Steps[T] | None,
     ) -> None:
         if not call.is_gone:
             more = partial(self._slice, call, begin, answer, steps)
