@@ -114,7 +114,7 @@ def test_a_large_group_has_the_bytes_of_one_that_was_joined(
 
 
 def test_the_header_of_a_log_file_comes_back_as_it_was() -> None:
-    header = FileHeader(FILE_ID, 4, 1, 9, 1_700_000_000_000, "boot", 17, 65536, True)
+    header = FileHeader(FILE_ID, 4, 1, 9, 1_700_000_000_000, "boot", 65536, True)
     assert frames.decode_file_header(header.encode()) == header
 
 

@@ -12,7 +12,7 @@ from topics.engine.commit.core import Core
 from topics.engine.ops.catalog import queue_state
 from topics.engine.state.tally import Tally
 from topics.engine.state.topic import Topic
-from topics.storage.wal import WalStats
+from topics.storage.wal_stats import WalStats
 from topics.types import QueueState
 
 Measure = Literal["bytes", "count", "lag"]

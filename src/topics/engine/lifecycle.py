@@ -30,7 +30,8 @@ from topics.settings import EMBEDDED_FILE_BYTES, Settings, check
 from topics.storage.datadir import DataDir
 from topics.storage.fs import AnyPath, Fs, OsFs, join, make_directory, owner_name, text_of
 from topics.storage.tiers import open_store
-from topics.storage.wal import WalStats, typed
+from topics.storage.wal import typed
+from topics.storage.wal_stats import WalStats
 
 SLICE_S = 0.002
 

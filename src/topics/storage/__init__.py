@@ -4,7 +4,8 @@ A data directory, and the modules that know its bytes:
 
     LOCK FORMAT POISONED    datadir     the owner, the version, that a sync has failed
     MARKS                   marks       which log files there are, and how far each was durable
-    wal/*.wal               wal         writing: shards of files that only grow at their end
+    wal/*.wal               wal_files   their names, and how one is made
+                            wal         writing: shards of files that only grow at their end
                             wal_reader  reading: what is valid, torn, corrupt or missing
                             wal_salvage reading what is left of a damaged one
                             frames      the bytes of groups and frames, for all three

@@ -48,9 +48,9 @@ ENTRY_DTYPE = np.dtype(
     [("topic", "<u4"), ("kind", "u1"), ("flags", "u1"), ("count", "<u2"), ("first", "<u8"),
      ("ts", "<u8"), ("floor", "<u8"), ("cols", "<u4"), ("size", "<u4")]
 )  # fmt: skip
-# magic, checksum, version, file id, generation, shard, number, created ms, boot id, first lsn,
-# bytes that were allocated, whether routers were there
-FILE = struct.Struct("<8sQIQIIIQ64sQQ?")
+# magic, checksum, version, file id, generation, shard, number, created ms, boot id, bytes that
+# were allocated, whether routers were there
+FILE = struct.Struct("<8sQIQIIIQ64sQ?")
 
 # Kinds of frames. The numbers are on disk.
 APPEND, CREATE, CONFIGURE, DROP, DELETE, FLOOR, CEILING, HOLE, EPOCH, RECOVERED, MARK = range(1, 12)
@@ -84,8 +84,6 @@ class FileHeader:
     number: int
     created_ms: int
     boot_id: str
-    # Where the frame numbers of this file go on: a file whose groups all vanished is missed.
-    first_lsn: int
     # The file never gets longer; room that was not used may be given back.
     capacity: int
     # Copies in this file are made from records that stand elsewhere: replay keeps those at hand.
@@ -94,8 +92,7 @@ class FileHeader:
     def encode(self) -> bytes:
         body = FILE.pack(
             FILE_MAGIC, 0, FORMAT_VERSION, self.file_id, self.generation, self.shard, self.number,
-            self.created_ms, self.boot_id.encode()[:64], self.first_lsn,
-            self.capacity, self.is_routed,
+            self.created_ms, self.boot_id.encode()[:64], self.capacity, self.is_routed,
         )  # fmt: skip
         sector = bytearray(body.ljust(SECTOR, b"\0"))
         struct.pack_into("<Q", sector, 8, checksum(memoryview(sector)[16:]))
@@ -109,11 +106,9 @@ def decode_file_header(sector: bytes) -> FileHeader | None:
     magic, stored, version, *rest = FILE.unpack_from(sector)
     if magic != FILE_MAGIC or stored != checksum(sector[16:SECTOR]) or version != FORMAT_VERSION:
         return None
-    file_id, generation, shard, number, created, boot, first_lsn, capacity, is_routed = rest
+    file_id, generation, shard, number, created, boot, capacity, is_routed = rest
     boot_id = boot.rstrip(b"\0").decode("utf-8", "replace")
-    return FileHeader(
-        file_id, generation, shard, number, created, boot_id, first_lsn, capacity, is_routed
-    )
+    return FileHeader(file_id, generation, shard, number, created, boot_id, capacity, is_routed)
 
 
 def shard_of(topic_id: int, shards: int) -> int:
@@ -246,6 +241,12 @@ def part_of(groups: Groups, first: int, stop: int) -> Groups:
         end_of(groups, stop - 1) if stop else SECTOR, groups.first_lsns[first:stop], groups.mark,
         groups.damaged,
     )  # fmt: skip
+
+
+def next_lsn(groups: Groups) -> int:
+    """The number of the frame behind the last group; there is at least one."""
+    last = len(groups.first_lsns) - 1
+    return int(groups.first_lsns[last]) + int((groups.frame_group == last).sum())
 
 
 def end_of(groups: Groups, index: int) -> int:

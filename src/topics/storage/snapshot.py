@@ -84,8 +84,10 @@ class Snapshot(msgspec.Struct, array_like=True):
 
     number: int
     generation: int
-    # The first log file still needed of this generation, for each shard.
+    # The first log file still needed of this generation, for each shard, and its first frame: of
+    # that file nothing in front of it can tell whether it is whole.
     positions: list[int]
+    first_lsns: list[int]
     next_topic_id: int
     next_epoch: int
     next_segment: int

@@ -10,34 +10,34 @@ Promises:
 - After any failed sync nothing more is written or synced (docs/guarantees.md#fsync): the pages
   may have been dropped and marked clean, so a second attempt could succeed without them.
 - A new process never appends to an old process's file. Every start opens a new *generation*.
+- To go on in another file costs the writer no sync where `Shard.prepare` has come first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import secrets
 import threading
-from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from topics.clock import Clock
 from topics.errors import DiskFull, Overloaded, Poisoned, StorageError
 from topics.settings import Settings
-from topics.storage import frames
+from topics.storage import frames, wal_files
 from topics.storage.footing import Footings
 from topics.storage.frames import SECTOR, FileHeader, Mark
-from topics.storage.fs import File, Fs, join
+from topics.storage.fs import Fs
 from topics.storage.marks import Marks
+from topics.storage.wal_files import WalFile
+from topics.storage.wal_stats import WalStats
 
 # The least that a start on a full disk makes do with, for each shard.
 START_BYTES = 8 * 1024
 # Which part of a whole file appends leave free on a disk that has no room for a whole one.
 SPARE_PART = 16
-SYNC_EDGES_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 1_000_000)
+# Beyond the end of any file.
+NEVER = 1 << 62
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
 NO_FILES = (errno.EMFILE, errno.ENFILE)
 
 
@@ -51,62 +51,13 @@ def typed(error: OSError, what: str) -> DiskFull | StorageError:
     return StorageError(f"{what}: {error.strerror or error}{where}")
 
 
-def new_file_id() -> int:
-    return secrets.randbits(64)
-
-
-def file_name(generation: int, shard: int, number: int) -> str:
-    return f"{generation:08d}-{shard:02d}-{number:08d}.wal"
-
-
-def parse_file_name(name: str) -> tuple[int, int, int] | None:
-    stem, dot, suffix = name.partition(".")
-    parts = stem.split("-")
-    if not dot or suffix != "wal" or len(parts) != 3 or not all(p.isdigit() for p in parts):
-        return None
-    return int(parts[0]), int(parts[1]), int(parts[2])
-
-
-@dataclass(slots=True)
-class WalFile:
-    file: File
-    file_id: int
-    number: int
-    # Where the last group has to end, and how much the header says was allocated.
-    capacity: int
-    allocated: int
-    path: str
-
-
-@dataclass(slots=True)
-class WalStats:
-    frames_total: int = 0
-    batches_total: int = 0
-    bytes_written_total: int = 0
-    fsyncs_total: int = 0
-    rotations_total: int = 0
-    submit_full_total: int = 0
-    # The most frames of one shard that were on their way at once.
-    queue_depth_peak: int = 0
-    # Whether the last write found no space.
-    is_full: bool = False
-    # How often there was room again after that, as for a delete that takes what is kept for it.
-    returns_total: int = 0
-    # How many syncs took at most as long as each edge; the last count is of all that took longer.
-    sync_counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_EDGES_US) + 1))
-    sync_us_sum: float = 0.0
-
-    def note_sync(self, seconds: float) -> None:
-        us = seconds * 1e6
-        self.sync_counts[bisect_left(SYNC_EDGES_US, us)] += 1
-        self.sync_us_sum += us
-
-
 @dataclass(slots=True)
 class Shard:
     """One timeline. Written by the engine's thread only; synced by one thread at a time.
 
-    `lock` guards the place, the list of files and the mark, which both threads touch.
+    `lock` guards the place, the list of files and the mark, which both threads touch. `making` is
+    held by who makes a file, and by who goes on in another one: both threads do the former, and
+    must not make the same number. Whoever holds it may take `lock`, never the other way round.
     """
 
     fs: Fs
@@ -122,6 +73,13 @@ class Shard:
     # Rotated files whose last bytes may not be durable yet, oldest first.
     unsynced: list[WalFile] = field(default_factory=list, init=False)
     offset: int = field(default=SECTOR, init=False)
+    # The place behind the last group. A file counts from its first group on, so that no mark names
+    # the start of one: if it is found empty, nobody could tell what is missing in front of that.
+    position: Mark = field(default=Mark(1, SECTOR), init=False)
+    # The file behind the present one, if it is made; from which offset on that is tried.
+    ready: WalFile | None = field(default=None, init=False)
+    prepare_at: int = field(default=NEVER, init=False)
+    making: threading.Lock = field(default_factory=threading.Lock, init=False)
     # How far the bytes are on the disk, with the frame behind it; and how far nothing can take them
     # away any more, which is less where they stand on bytes of another shard.
     flushed: tuple[Mark, int] = field(default=(Mark(0, 0), 1), init=False)
@@ -139,13 +97,10 @@ class Shard:
 
     def open(self, capacity: int) -> None:
         self.current = self.create_file(1, capacity)
+        self._begin(self.current)
         self.synced = Mark(1, SECTOR)
         self.flushed = self.synced, self.lsn
         self.footings.enter(self)
-
-    @property
-    def position(self) -> Mark:
-        return Mark(self.current.number, self.offset)
 
     @property
     def is_dirty(self) -> bool:
@@ -156,35 +111,52 @@ class Shard:
 
         So much is to be spare beside it. Raises OSError with nothing changed, or Poisoned.
         """
-        name = file_name(self.generation, self.index, number)
-        path = join(self.directory, name)
-        file_id = new_file_id()
         header = FileHeader(
-            file_id, self.generation, self.index, number, self.clock.wall_ms(), self.fs.boot_id(),
-            self.lsn, capacity, self.is_routed,
+            wal_files.new_file_id(), self.generation, self.index, number, self.clock.wall_ms(),
+            self.fs.boot_id(), capacity, self.is_routed,
         )  # fmt: skip
-        file = self.fs.open(path, create=True)
-        try:
-            file.allocate(capacity + spare)
-            if spare:
-                file.truncate(capacity)
-            file.pwrite(header.encode(), 0)
-            file.sync()
-            self.fs.sync_dir(self.directory)
-        except OSError:
-            file.close()
-            # An empty file of a generation holds no groups: removing it loses nothing.
-            with contextlib.suppress(OSError):
-                self.fs.unlink(path)
-            raise
+        made = wal_files.create(self.fs, self.directory, header, spare)
         try:
             self.marks.enter_file(self.index, number)
         except OSError as error:
             # MARKS may name the file by now: it stays.
-            file.close()
+            made.file.close()
             self.poison = error
             raise Poisoned(f"MARKS can not be written: {error}") from error
-        return WalFile(file, file_id, number, capacity, capacity, path)
+        return made
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether the next file is to be made."""
+        return self.offset >= self.prepare_at and self.poison is None
+
+    def prepare(self) -> None:
+        """Makes the next file when this one is half full: then to go on in it costs no sync.
+
+        Called where syncs are made, when everybody has been told of them. A failure poisons the
+        shard, but for want of room or descriptors: then whoever needs the file asks again and says
+        so. Until then it is tried a second time, not with every sync: on a full disk each attempt
+        takes for a moment what is left of the room.
+        """
+        with self.making:
+            if not self.is_filling:
+                return
+            current = self.current
+            self.prepare_at += current.allocated // 4
+            try:
+                self.ready = self.create_file(current.number + 1, self.settings.wal_file_bytes)
+                self.prepare_at = NEVER
+            except Poisoned:
+                return
+            except OSError as error:
+                if error.errno not in (*FULL, *NO_FILES):
+                    self.poison = error
+
+    def _begin(self, wal_file: WalFile) -> None:
+        """Says when the file behind a new one is made."""
+        # One that is smaller than a whole one is there because a whole one had no room.
+        is_whole = wal_file.allocated >= self.settings.wal_file_bytes
+        self.prepare_at = wal_file.allocated // 2 if is_whole else NEVER
 
     def write(
         self,
@@ -224,6 +196,7 @@ class Shard:
         with self.lock:
             self.offset += size
             self.lsn += len(entries)
+            self.position = Mark(self.current.number, self.offset)
         stats = self.stats
         stats.frames_total += len(entries)
         stats.batches_total += 1
@@ -290,21 +263,34 @@ class Shard:
 
     def _rotate(self, length: int, spare: int) -> None:
         room = frames.padded(SECTOR + length + self.settings.wal_reserve_bytes)
-        following = self._following(max(self.settings.wal_file_bytes, room), room, spare)
-        with self.lock:
-            self.unsynced.append(self.current)
-            self.current = following
-            self.offset = SECTOR
+        with self.making:
+            left, following = [self.current], self.ready
+            if following is not None and not self._suits(following, room):
+                # MARKS names it: it stays in the row, without groups.
+                left.append(following)
+                following = None
+            if following is None:
+                capacity = max(self.settings.wal_file_bytes, room)
+                following = self._following(left[-1].number + 1, capacity, room, spare)
+            with self.lock:
+                self.unsynced += left
+                self.current, self.ready = following, None
+                self.offset = SECTOR
+            self._begin(following)
         self.stats.rotations_total += 1
 
-    def _following(self, capacity: int, capacity_min: int, spare: int) -> WalFile:
+    def _suits(self, ready: WalFile, room: int) -> bool:
+        """Whether a file that was made before anybody knew what for is the one that is needed."""
+        return ready.capacity >= room and ready.is_routed == self.is_routed
+
+    def _following(self, number: int, capacity: int, capacity_min: int, spare: int) -> WalFile:
         """The next file: a smaller one, with something spare, where a whole one has no room.
 
         Else a disk with less room than that would stay full whatever is deleted: space comes back
         with a checkpoint, which begins with a new file, the smallest, and needs what is spare for
         itself. Raises OSError.
         """
-        number, is_whole = self.current.number + 1, True
+        is_whole = True
         while True:
             try:
                 return self.create_file(number, capacity, 0 if is_whole else spare)
@@ -383,5 +369,6 @@ class Shard:
             self.poison = error
 
     def close(self) -> None:
-        for wal_file in [*self.unsynced, self.current]:
+        ready = [] if self.ready is None else [self.ready]
+        for wal_file in [*self.unsynced, self.current, *ready]:
             wal_file.file.close()

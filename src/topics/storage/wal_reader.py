@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from topics.errors import CorruptData
-from topics.storage import frames, wal
+from topics.storage import frames, wal_files
 from topics.storage.datadir import DataDir
 from topics.storage.frames import SECTOR, FileHeader, Groups, Mark
 from topics.storage.fs import Fs, join, opened
@@ -61,10 +61,11 @@ class Timeline:
     # Everything in front of this place is known to be durable.
     mark: Mark = NOWHERE
     boot_id: str = ""
-    # Where reading came to, and where the last group of each file ends.
+    # Behind which group reading came to, and where the last one of each file ends.
     end: Mark = NOWHERE
     ends: dict[str, int] = field(default_factory=dict)
-    # The number that the next frame would have, for a salvage; None if not known.
+    # The numbers that the first frame to be read and the next one have; None if not known.
+    first_lsn: int | None = None
     lsn: int | None = None
 
 
@@ -72,7 +73,7 @@ def list_timelines(data: DataDir) -> list[Timeline]:
     """All timelines in replay order. Unknown names in wal/ are left alone."""
     lines: dict[tuple[int, int], Timeline] = {}
     for name in data.fs.listdir(data.wal):
-        parsed = wal.parse_file_name(name)
+        parsed = wal_files.parse_file_name(name)
         if parsed is None:
             continue
         generation, shard, number = parsed
@@ -110,21 +111,24 @@ def read_timeline(
 
     Of a timeline with a successor only those in front of the mark: what stands behind it may go
     with the next machine crash, and the copy stays. Who read both would know more than is durable.
-    Frames of a timeline are numbered without gaps and a file says with which number it begins, so
-    groups that vanished whole at the end of a file are missed when there is a next one. That the
-    last ones vanished, MARKS knows.
+    Frames of a timeline are numbered without gaps, so groups that vanished whole at the end of a
+    file are missed when one comes after them. That the last ones vanished, MARKS knows; a file
+    without any, as one that was made ahead, proves nothing of the one in front of it.
     """
     line.end = Mark(first_number, 0)
+    line.lsn = line.first_lsn
     yield from _read_files(data, line, first_number, read or partial(read_log, data.fs))
     if line.damage is None and line.end < line.mark:
-        line.damage = Damage(_path_of(data, line, line.end.number), line.end.offset, True)
+        path = _path_of(data, line, line.mark.number)
+        if path not in line.ends:
+            path = _path_of(data, line, line.end.number)
+        line.damage = Damage(path, line.ends.get(path, line.end.offset), True)
 
 
 def _read_files(
     data: DataDir, line: Timeline, first_number: int, read: Callable[[str], bytes]
 ) -> Iterator[Groups]:
     files = [f for f in line.files if f.number >= first_number]
-    lsn_expected: int | None = None
     for position, log_file in enumerate(files):
         raw = read(log_file.path)
         header = header_of(raw, log_file)
@@ -140,21 +144,35 @@ def _read_files(
             return
         line.boot_id = line.boot_id or header.boot_id
         groups = frames.scan_groups(raw, header.file_id)
-        if lsn_expected is not None and header.first_lsn != lsn_expected:
-            if _has_groups(data, rest):
-                line.damage = _damage(data, line, rest)
+        has_groups = len(groups.first_lsns) > 0
+        if has_groups and line.lsn not in (None, int(groups.first_lsns[0])):
+            line.damage = _damage(data, line, rest)
             return
-        lsn_expected = header.first_lsn + len(groups.frames)
-        line.end = Mark(log_file.number, groups.end)
+        if has_groups:
+            line.lsn = frames.next_lsn(groups)
+        if has_groups or position == 0 or is_begun(line, log_file.number):
+            line.end = Mark(log_file.number, groups.end)
         line.ends[log_file.path] = groups.end
         # How long the file is says nothing: room that was not used is given back.
         if groups.damaged:
             line.damage = _damage(data, line, rest)
+            if not line.damage.is_corruption or line.mark.number >= log_file.number:
+                line.damage.path, line.damage.offset = log_file.path, groups.end
         elif line.mark < groups.mark:
             line.mark = groups.mark
         yield _in_front(line, log_file.number, groups) if line.is_succeeded else groups
         if line.damage is not None:
             return
+
+
+def is_begun(line: Timeline, number: int) -> bool:
+    """Whether nothing is missing in front of a file, for all that MARKS says of its start.
+
+    It does where a start began with a snapshot, before it knew of the sync that this waited for.
+    """
+    if line.vouch.mark != Mark(number, SECTOR):
+        return False
+    return line.lsn is None or line.vouch.lsn in (0, line.lsn)
 
 
 def _in_front(line: Timeline, number: int, groups: Groups) -> Groups:
@@ -226,6 +244,7 @@ def wanted(
         line.vouch = known.lines.get((line.generation, line.shard), NOTHING)
         # MARKS may be older than the sync that the snapshot waited for.
         line.mark = max(line.vouch.mark, Mark(first, SECTOR) if first > 1 else NOWHERE)
+        line.first_lsn = first_lsn(snapshot, line.generation, line.shard)
         line.is_succeeded = line.generation < newest
     return found
 
@@ -235,6 +254,13 @@ def first_file(snapshot: Snapshot | None, generation: int, shard: int) -> int:
     if snapshot is None or generation != snapshot.generation or shard >= len(snapshot.positions):
         return 1
     return snapshot.positions[shard]
+
+
+def first_lsn(snapshot: Snapshot | None, generation: int, shard: int) -> int:
+    """The number of the first frame of a timeline that is not covered by the snapshot."""
+    if snapshot is None or generation != snapshot.generation or shard >= len(snapshot.positions):
+        return 1
+    return snapshot.first_lsns[shard]
 
 
 def is_spare(line: Timeline, known: Known) -> bool:
@@ -271,7 +297,9 @@ def vouches(lines: list[Timeline], known: Known) -> dict[Key, Vouch]:
     }
     for line in lines:
         if line.vouch.mark < line.mark:
-            found[line.generation, line.shard] = Vouch(line.vouch.last_file, line.mark, 0)
+            # Only a snapshot vouches for the start of a file, and says how that goes on.
+            lsn = line.first_lsn if line.mark.offset == SECTOR else None
+            found[line.generation, line.shard] = Vouch(line.vouch.last_file, line.mark, lsn or 0)
     return found
 
 
@@ -289,7 +317,7 @@ def with_missing(lines: list[Timeline], known: Known) -> list[Timeline]:
 
 
 def _path_of(data: DataDir, line: Timeline, number: int) -> str:
-    return join(data.wal, wal.file_name(line.generation, line.shard, number))
+    return join(data.wal, wal_files.file_name(line.generation, line.shard, number))
 
 
 def _damage(data: DataDir, line: Timeline, rest: list[LogFile]) -> Damage:

@@ -15,7 +15,7 @@ import numpy as np
 from topics.storage import frames
 from topics.storage.datadir import DataDir
 from topics.storage.frames import Groups, Mark, end_of, part_of
-from topics.storage.wal_reader import LogFile, Timeline, header_of, read_log
+from topics.storage.wal_reader import LogFile, Timeline, header_of, is_begun, read_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +29,23 @@ class Stretch:
 
 def salvage(data: DataDir, line: Timeline, *, first_number: int) -> Iterator[Stretch]:
     """The trusted groups of a timeline in order; sets `mark`, `boot_id`, `end` and `lsn`."""
-    found = [(f, *_scan(data, line, f)) for f in line.files if f.number >= first_number]
-    for _, groups, _ in found:
+    found = [(f, _scan(data, line, f)) for f in line.files if f.number >= first_number]
+    for _, groups in found:
         if line.mark < groups.mark:
             line.mark = groups.mark
     line.end = Mark(first_number, frames.SECTOR)
-    # The first frame of a timeline has number 1; a later file says in its header how it goes on.
-    line.lsn = 1 if first_number == 1 else None
-    for log_file, groups, first_lsn in found:
-        if line.lsn is None and log_file.number == first_number:
-            line.lsn = first_lsn
+    line.lsn = line.first_lsn
+    for log_file, groups in found:
+        if is_begun(line, log_file.number):
+            line.end = Mark(log_file.number, frames.SECTOR)
         for first, stop in _stretches(groups):
             part = part_of(groups, first, stop)
             lost = _lost(line, log_file, part)
             if lost != 0 and not line.end < line.mark:
                 return
             yield Stretch(log_file.path, part, lost)
-            line.lsn = int(part.first_lsns[-1]) + int((part.frame_group == stop - first - 1).sum())
+            line.lsn = frames.next_lsn(part)
             line.end = Mark(log_file.number, end_of(groups, stop - 1))
-        if first_lsn is not None and first_lsn == line.lsn:
-            # Nothing is missing in front of this file, and there may be nothing in it.
-            line.end = max(line.end, Mark(log_file.number, frames.SECTOR), key=_place)
 
 
 def lost_at_end(line: Timeline) -> int | None:
@@ -61,24 +57,20 @@ def lost_at_end(line: Timeline) -> int | None:
     return line.vouch.lsn - line.lsn
 
 
-def _place(mark: Mark) -> tuple[int, int]:
-    return mark.number, mark.offset
-
-
-def _scan(data: DataDir, line: Timeline, log_file: LogFile) -> tuple[Groups, int | None]:
-    """All trusted groups of a file, and the number of its first frame if its header is intact."""
+def _scan(data: DataDir, line: Timeline, log_file: LogFile) -> Groups:
+    """All trusted groups of a file."""
     raw = read_log(data.fs, log_file.path, is_strict=False)
     header = header_of(raw, log_file)
     if header is not None:
         line.boot_id = line.boot_id or header.boot_id
-        return frames.scan_groups(raw, header.file_id, beyond_damage=True), header.first_lsn
+        return frames.scan_groups(raw, header.file_id, beyond_damage=True)
     # Without a header the groups themselves say which file they are of; one that is intact and of
     # another file says that they are not of this one.
     is_other = frames.decode_file_header(raw[: frames.SECTOR]) is not None
     ids = [] if is_other else frames.claimed_file_ids(raw)
     scans = [frames.scan_groups(raw, i, beyond_damage=True) for i in ids]
     scans.append(frames.scan_groups(raw, 0, beyond_damage=True))
-    return max(scans, key=lambda groups: len(groups.starts)), None
+    return max(scans, key=lambda groups: len(groups.starts))
 
 
 def _stretches(groups: Groups) -> list[tuple[int, int]]:

@@ -13,9 +13,11 @@ meeting can be replayed:
     late.drain()                     # ends all of them, none failing
 
 A sync has two steps. It *begins*: what is written so far is what it will vouch for. It *ends*: that
-is durable, and what was written in between may be, but nobody is told. A job has one step; that it
-has ended is noticed when the engine next looks. Whatever waits for one of them in a blocking call
-(`wait`, `pause`) ends that one first, without failing it.
+is durable, and what was written in between may be, but nobody is told. Then the file behind the
+present one may be *prepared*, in one step: who goes on in another file meanwhile waits for it, so
+that it comes before that or after it. A job has one step; that it has ended is noticed when the
+engine next looks. Whatever waits for one of them in a blocking call (`wait`, `pause`) ends that one
+first, without failing it.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ SYNC_EFFECTS: tuple[SyncEffect, ...] = ("dropped", "persisted", "cached", "ignor
 # What a failing job meets: at most this many calls of one kind go well before.
 JOB_FAULTS = ("pwrite", "sync", "sync_dir", "create", "rename", "pread")
 JOB_ERRNOS = (errno.EIO, errno.ENOSPC, errno.EMFILE)
+# The same for a log file that is made ahead: its own calls, and those of MARKS.
+PREPARE_FAULTS = ("create", "allocate", "pwrite", "sync", "sync_dir")
 GOOD_CALLS_MAX = 3
 
 
@@ -49,6 +53,8 @@ class Lateness(Syncer, Jobs):
         # Shards somebody wants synced, in the order of asking, and syncs that have begun.
         self._asked: dict[int, Shard] = {}
         self._begun: dict[int, tuple[Shard, Mark]] = {}
+        # Shards of which a sync has ended since their thread last looked for room.
+        self._ended: dict[int, Shard] = {}
         self._jobs: list[tuple[Job, Callable[[], None]]] = []
         # What was done, in order: equal for equal seeds.
         self.trace: list[str] = []
@@ -65,6 +71,7 @@ class Lateness(Syncer, Jobs):
         return [
             *(f"end sync {index}" for index in self._begun),
             *(f"begin sync {index}" for index in self._asked if index not in self._begun),
+            *(f"prepare {index}" for index, shard in self._ended.items() if shard.is_filling),
             *(f"job {number}" for number in range(len(self._jobs))),
         ]
 
@@ -83,7 +90,7 @@ class Lateness(Syncer, Jobs):
             )
         elif is_failing:
             fault = Fault(
-                rng.choice(JOB_FAULTS),  # type: ignore[arg-type]
+                rng.choice(PREPARE_FAULTS if what == "prepare" else JOB_FAULTS),  # type: ignore[arg-type]
                 rng.randint(1, GOOD_CALLS_MAX + 1),
                 rng.choice(JOB_ERRNOS),
             )
@@ -111,6 +118,9 @@ class Lateness(Syncer, Jobs):
         if what == "job":
             job, call = self._jobs.pop(number)
             job.run(call)
+        elif what == "prepare":
+            self._ended.pop(number).prepare()
+            self._notify()
         elif what == "begin sync":
             shard = self._asked.pop(number)
             self._begun[number] = (shard, shard.position)
@@ -122,6 +132,7 @@ class Lateness(Syncer, Jobs):
         if shard.poison is None:
             # A sync vouches for no more than was there when it began.
             shard.synced = min(shard.synced, upto)
+            self._ended[shard.index] = shard
         self._notify()
 
     # -- what the engine asks for ------------------------------------------------------------
@@ -150,6 +161,7 @@ class Lateness(Syncer, Jobs):
     def close(self) -> None:
         """Threads are joined: what has begun ends, what was only asked for does not begin."""
         self._asked.clear()
+        self._ended.clear()
         for index in list(self._begun):
             self.take("end sync", index, None)
 

@@ -17,7 +17,7 @@ from topics.engine.engine import Engine
 from topics.engine.state.write_request import request_of
 from topics.errors import DiskFull, OutcomeUnknown, Poisoned, TopicsError
 from topics.settings import Settings
-from topics.storage import wal
+from topics.storage import wal_files
 from topics.testing import CrashPlan, FakeClock, FakeDisk, MonitorFs
 from topics.testing.model import Model, Operation
 from topics.testing.modelcheck import Ending, Judge, Violation, require, verify
@@ -37,13 +37,13 @@ NODES = (None, "n1", None, "n2")
 @contextlib.contextmanager
 def deterministic(seed: int) -> Iterator[None]:
     """File ids from the seed."""
-    before = wal.secrets
+    before = wal_files.secrets
     drawn = random.Random(seed).getrandbits
-    wal.secrets = SimpleNamespace(randbits=drawn)  # type: ignore[assignment]
+    wal_files.secrets = SimpleNamespace(randbits=drawn)  # type: ignore[assignment]
     try:
         yield
     finally:
-        wal.secrets = before
+        wal_files.secrets = before
 
 
 Observer = Callable[["Run", str, str], None]

@@ -27,8 +27,8 @@ MUTANTS = (
         "            for wal_file in files:\n",
     ),
     Mutant(
-        "log file without a directory sync", "storage/wal.py",
-        "            self.fs.sync_dir(self.directory)\n", "",
+        "log file without a directory sync", "storage/wal_files.py",
+        "        fs.sync_dir(directory)\n", "",
     ),
     Mutant(
         "data directory without a directory sync", "storage/fs.py",

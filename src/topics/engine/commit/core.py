@@ -258,8 +258,8 @@ class Core:
 
     # -- checkpoints -------------------------------------------------------------------------
 
-    def cut_log(self) -> list[int]:
-        """Begins a checkpoint: everything before the files with these numbers is to be sealed."""
+    def cut_log(self) -> list[tuple[int, int]]:
+        """Begins a checkpoint: everything before these files and frames is to be sealed."""
         self.checkpoints_begun += 1
         return self.log.rotate()
 

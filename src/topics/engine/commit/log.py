@@ -27,7 +27,7 @@ class Log:
 
     @property
     def positions(self) -> list[Mark]:
-        """Where each shard ends."""
+        """Behind which group each shard ends."""
         return [shard.position for shard in self.shards]
 
     @property
@@ -42,11 +42,14 @@ class Log:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def rotate(self) -> list[int]:
-        """Every shard goes on in a new file; their numbers. Raises DiskFull or Poisoned."""
+    def rotate(self) -> list[tuple[int, int]]:
+        """Every shard goes on in a new file; its number, and that of the first frame in it.
+
+        Raises DiskFull or Poisoned.
+        """
         for shard in self.shards:
             shard.rotate()
-        return [mark.number for mark in self.positions]
+        return [(shard.current.number, shard.lsn) for shard in self.shards]
 
     def route(self) -> None:
         """From now on the log says that there are routers; raises DiskFull with nothing changed."""

@@ -1,4 +1,8 @@
-"""Who syncs the log, and when: inline, or in one thread for each shard."""
+"""Who syncs the log, and when: inline, or in one thread for each shard.
+
+The same makes the next log file while the present one fills (`Shard.prepare`), after it has told
+those who wait for the sync: the loop goes on in a file that is there.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +24,30 @@ class Syncer:
     def kick(self, shard: Shard) -> None:
         """Something waits for this shard."""
         for each in shard.footings.below(shard):
-            each.sync()
+            _sync(each)
 
     def touch(self, shard: Shard) -> None:
         """Something was written that nobody waits for."""
 
     def interval(self, shard: Shard) -> None:
         """The sync interval is over, and there is something to sync."""
-        shard.sync()
+        _sync(shard)
 
     def wait(self, shard: Shard, upto: Mark) -> None:
         if shard.synced < upto:
             for each in shard.footings.below(shard):
-                each.sync()
+                _sync(each)
 
     def poll_again(self) -> None:
         """More has become durable than is applied in one go."""
 
     def close(self) -> None:
         pass
+
+
+def _sync(shard: Shard) -> None:
+    shard.sync()
+    shard.prepare()
 
 
 class Signal:
@@ -148,11 +157,25 @@ class ThreadSyncer(Syncer):
             except Exception as error:
                 # Whatever it was: others wait for this thread, and for what they are not told.
                 shard.poison = error
-            if asked == seen and shard.poison is None:
-                # Nobody waits: the interpreter is left to those who work.
-                continue
-            seen = asked
-            if self._is_awaited:
-                with self._synced:
-                    self._synced.notify_all()
-            self._notify()
+            # Where nobody waits the interpreter is left to those who work.
+            if asked != seen or shard.poison is not None:
+                seen = asked
+                self._tell()
+            self._prepare(shard)
+
+    def _prepare(self, shard: Shard) -> None:
+        """Who asks for a sync meanwhile waits for it, as everybody would if the loop did it."""
+        if shard.poison is not None:
+            return
+        try:
+            shard.prepare()
+        except Exception as error:
+            shard.poison = error
+        if shard.poison is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._is_awaited:
+            with self._synced:
+                self._synced.notify_all()
+        self._notify()

@@ -22,7 +22,7 @@ from topics.engine.recovery.replay import Replay
 from topics.engine.state.segments import Segments
 from topics.errors import CorruptData, FormatMismatch, StorageError
 from topics.settings import Settings
-from topics.storage import frames, marks, snapshot, stage_file, wal, wal_reader
+from topics.storage import frames, marks, snapshot, stage_file, wal_files, wal_reader
 from topics.storage.datadir import OF_THE_SYSTEM, ROOT_NAMES, DataDir
 from topics.storage.fs import Fs, join, opened, shown
 from topics.storage.marks import Known
@@ -91,7 +91,7 @@ class Checker:
             if name not in ROOT_NAMES and name != OF_THE_SYSTEM:
                 self.report.warn(shown(name), "unknown_file", "topics did not put it here")
         known: list[tuple[str, Callable[[str], object]]] = [
-            (data.wal, wal.parse_file_name),
+            (data.wal, wal_files.parse_file_name),
             (data.snapshots, snapshot.parse_file_name),
             (data.stages, stage_file.parse_file_name),
         ]
@@ -185,8 +185,8 @@ class Checker:
                 if log_file not in needed:
                     self._spent(log_file)
             if needed:
-                self._outlived(line, needed, known)
-        self._fallback(lines, summaries, known)
+                self._outlived(line, needed, summaries[1:], known)
+        self._fallback(summaries, known)
         replay = Replay(self.core, is_routed=wal_reader.is_routed(self.data, wanted))
         for line, first in wanted:
             self._timeline(line, first, replay)
@@ -211,11 +211,12 @@ class Checker:
             self.report.warn(marks.NAME, "marks_damaged", f"{what}; the rest is enough")
         return found
 
-    def _fallback(self, lines: list[Timeline], summaries: list[Snapshot], known: Known) -> None:
+    def _fallback(self, summaries: list[Snapshot], known: Known) -> None:
         """The older snapshot is only of use with the log that it needs."""
         for older in summaries[1:]:
             try:
-                wal_reader.wanted(older, lines, known)
+                # Timelines of its own: they carry what a snapshot says of them.
+                wal_reader.wanted(older, wal_reader.list_timelines(self.data), known)
             except CorruptData as error:
                 self.report.problem("wal", "log_missing", f"{error.message} (older snapshot)")
 
@@ -232,18 +233,23 @@ class Checker:
         if groups.damaged:
             self.report.warn(where, "log_corrupt", f"damage at byte {groups.end}")
 
-    def _outlived(self, line: Timeline, needed: list[LogFile], known: Known) -> None:
+    def _outlived(
+        self, line: Timeline, needed: list[LogFile], older: list[Snapshot], known: Known
+    ) -> None:
         """Files in front of the newest snapshot, from the first that the older one needs."""
         vouch = known.lines.get((line.generation, line.shard), marks.NOTHING)
         judged = Timeline(line.generation, line.shard, line.files, vouch=vouch, mark=vouch.mark)
         first = needed[0].number
+        for summary in older:
+            if first == wal_reader.first_file(summary, line.generation, line.shard):
+                judged.first_lsn = wal_reader.first_lsn(summary, line.generation, line.shard)
         for groups in wal_reader.read_timeline(
             self.data, judged, first_number=first, read=self._read_spent
         ):
             self._count(len(groups.starts), len(groups.frames))
             self._named.update(committed_stages(groups))
             # What follows is read with the newest snapshot; how far the last one goes is judged.
-            if judged.end.number == needed[-1].number < line.files[-1].number:
+            if needed[-1].path in judged.ends and needed[-1].number < line.files[-1].number:
                 break
         damage = judged.damage
         if damage is not None and damage.is_corruption:

@@ -18,7 +18,7 @@ from topics.engine.offline import moments
 from topics.engine.offline.findings import Progress
 from topics.engine.offline.moments import Later, Moment
 from topics.errors import CorruptData, InvalidRequest
-from topics.storage import frames, marks, segment, snapshot, stage_file, vault, wal
+from topics.storage import frames, marks, segment, snapshot, stage_file, vault, wal_files
 from topics.storage.datadir import DataDir
 from topics.storage.flags import doubtful
 from topics.storage.frames import Groups, Mark
@@ -161,10 +161,13 @@ class Layout:
         if place is not None and self._is_at(log, place):
             start = int(groups.starts[place.group])
             raw = raw[:start] + moments.cut_group(groups, place)
-        name = wal.file_name(log.generation, log.shard, log.number)
+        name = wal_files.file_name(log.generation, log.shard, log.number)
         self._write(join(self.data.wal, name), raw)
-        mark = Mark(log.number, len(raw))
-        self._lines[log.generation, log.shard] = Vouch(log.number, mark, 0)
+        key, mark = (log.generation, log.shard), Mark(log.number, len(raw))
+        if len(raw) == frames.SECTOR and key in self._lines:
+            # No mark names the start of a file.
+            mark = self._lines[key].mark
+        self._lines[key] = Vouch(log.number, mark, 0)
 
     # -- segments ----------------------------------------------------------------------------
 

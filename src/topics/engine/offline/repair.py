@@ -23,14 +23,14 @@ from topics.engine.state.segments import Segments
 from topics.engine.upkeep.checkpoint import take
 from topics.errors import CorruptData, FormatMismatch
 from topics.settings import Settings
-from topics.storage import marks, snapshot, wal, wal_reader
+from topics.storage import marks, snapshot, wal_files, wal_reader
 from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, Lock, join, owner_name, shown
 from topics.storage.marks import ANYTHING, Known
 from topics.storage.readonly import ReadOnlyFs
 from topics.storage.snapshot import Snapshot, TopicRecord
 from topics.storage.tiers import Store
-from topics.storage.wal import WalStats
+from topics.storage.wal_stats import WalStats
 
 # More than the topics whose creation may be among frames that nobody can count.
 ID_JUMP = 1 << 16
@@ -249,7 +249,7 @@ class _Repair:
         """Moves what the new snapshot does not need into broken/."""
         data, number = self.data, core.numbers.snapshot
         for name in data.fs.listdir(data.wal):
-            parsed = wal.parse_file_name(name)
+            parsed = wal_files.parse_file_name(name)
             if parsed is not None and parsed[0] < core.generation:
                 self._move(data.wal, name, number, done)
         for name in data.fs.listdir(data.snapshots):

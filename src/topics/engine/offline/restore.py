@@ -40,8 +40,8 @@ from topics.storage.datadir import DataDir
 from topics.storage.fs import Fs, join, owner_name
 from topics.storage.tiers import Store
 from topics.storage.vault import Manifest
-from topics.storage.wal import WalStats
 from topics.storage.wal_reader import Timeline
+from topics.storage.wal_stats import WalStats
 from topics.types import Deleted
 
 EPOCH_BITS = 20

@@ -15,7 +15,7 @@ from topics.storage.columns import Columns
 from topics.storage.frames import Groups, shard_of
 from topics.storage.marks import ANYTHING
 from topics.storage.snapshot import Snapshot
-from topics.storage.wal_reader import Timeline, first_file
+from topics.storage.wal_reader import Timeline, first_file, first_lsn
 from topics.types import CORRUPTION
 
 
@@ -123,7 +123,11 @@ def replay_log(found: Salvage, base: Base, lines: list[Timeline]) -> None:
             for shard in range(shards[line.generation]):
                 found.miss_frames(None, shard, shards[line.generation])
         expected = max(expected, line.generation)
-        _replay_line(found, replay, line, _first_number(found, summary, line, start), shards)
+        first = _first_number(found, summary, line, start)
+        # Of a log whose beginning is gone nobody knows with which frame the rest begins.
+        is_known = summary is not None or first == 1
+        line.first_lsn = first_lsn(summary, line.generation, line.shard) if is_known else None
+        _replay_line(found, replay, line, first, shards)
         for newer, _ in base.newer:
             if newer.generation == line.generation and line.shard < len(newer.positions):
                 _miss_files(found, newer, lines, [line.shard])

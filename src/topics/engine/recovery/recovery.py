@@ -41,9 +41,11 @@ from topics.storage.frames import Groups, Mark, shard_of
 from topics.storage.fs import opened
 from topics.storage.marks import Known, Vouch
 from topics.storage.prefetch import Prefetch
-from topics.storage.wal import Shard, WalStats, new_file_id
+from topics.storage.wal import Shard
+from topics.storage.wal_files import new_file_id
 from topics.storage.wal_opening import open_shards, start_bytes
 from topics.storage.wal_reader import Timeline
+from topics.storage.wal_stats import WalStats
 from topics.types import CRASH, RESTART
 
 EPOCH_JUMP = 1 << 20

@@ -65,7 +65,8 @@ class Piece:
 class Pass:
     """One checkpoint under way."""
 
-    positions: list[int]
+    # The log file and the frame that each shard goes on with.
+    cut: list[tuple[int, int]]
     next_topic_id: int
     next_epoch: int
     segments: set[int]
@@ -98,7 +99,7 @@ def take(core: Core) -> Iterator[None]:
     """Steps 1 to 4: everything so far is in segments and in a durable snapshot."""
     committer = core.committer
     committer.flush()
-    positions = core.cut_log()
+    cut = core.cut_log()
     yield from core.until_durable()
     # What stands in front of the cut is trimmed: all of it has to be in what is captured.
     begun = committer.held
@@ -107,7 +108,7 @@ def take(core: Core) -> Iterator[None]:
     topics = list(core.by_id.values())
     named = dict(core.segments.live)
     run = Pass(
-        positions, core.numbers.next_topic_id, core.numbers.next_epoch,
+        cut, core.numbers.next_topic_id, core.numbers.next_epoch,
         set(core.segments.live), [*core.segments.garbage, *core.tiering.unneeded],
         SnapshotWriter(core.data.fs, core.data.snapshots, core.numbers.snapshot + 1),
     )  # fmt: skip
@@ -129,8 +130,9 @@ def _take(core: Core, run: Pass, topics: list[Topic], named: dict[int, Segment])
         yield from write_flags(core, segment)
     numbers = sorted(run.segments)
     taken = Snapshot(
-        core.numbers.snapshot + 1, core.generation, run.positions, run.next_topic_id,
-        run.next_epoch, core.numbers.next_segment, numbers, run.garbage, core.routers.next_id,
+        core.numbers.snapshot + 1, core.generation, [number for number, _ in run.cut],
+        [lsn for _, lsn in run.cut], run.next_topic_id, run.next_epoch,
+        core.numbers.next_segment, numbers, run.garbage, core.routers.next_id,
         [named[number].flag_sums for number in numbers],
         [(stage, *place) for stage, place in core.stages.spent.items()],
         [(n, ms) for n, ms in core.segments.soiled_ms.items() if ms and n in run.segments],

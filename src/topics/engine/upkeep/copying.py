@@ -21,7 +21,7 @@ import xxhash
 
 from topics.clock import Clock
 from topics.errors import Closed, CorruptData, TopicsError
-from topics.storage import cold, frames, segment, snapshot, stage_file, vault, wal
+from topics.storage import cold, frames, segment, snapshot, stage_file, vault, wal_files
 from topics.storage.datadir import DataDir
 from topics.storage.flags import doubtful
 from topics.storage.frames import SECTOR, Mark
@@ -123,7 +123,9 @@ class Copying:
 
     def _log_names(self) -> list[tuple[int, int, int]]:
         names = self.data.fs.listdir(self.data.wal)
-        return sorted(parsed for parsed in map(wal.parse_file_name, names) if parsed is not None)
+        return sorted(
+            parsed for parsed in map(wal_files.parse_file_name, names) if parsed is not None
+        )
 
     # -- what is copied ----------------------------------------------------------------------
 
@@ -164,7 +166,7 @@ class Copying:
         """The first moment that can be restored."""
         if not self._is_from_beginning:
             return self._summaries[-1].taken_ms
-        first = wal.file_name(logs[0].generation, logs[0].shard, logs[0].number)
+        first = wal_files.file_name(logs[0].generation, logs[0].shard, logs[0].number)
         with opened(self.data.fs, join(self.data.wal, first), writable=False) as file:
             header = frames.decode_file_header(file.pread(SECTOR, 0))
         return 0 if header is None else header.created_ms
@@ -244,9 +246,11 @@ class Copying:
             upto = None
             if parsed[0] == generation:
                 mark = marks[parsed[1]]
-                if parsed[2] > mark.number:
+                if parsed[2] > mark.number and not self._is_named(*parsed):
                     continue
                 upto = mark.offset if parsed[2] == mark.number else None
+                if parsed[2] > mark.number:
+                    upto = SECTOR
             copies.append(self._log(*parsed, upto))
         return copies
 
@@ -258,8 +262,15 @@ class Copying:
             return generation > oldest.generation
         return number >= oldest.positions[shard]
 
+    def _is_named(self, generation: int, shard: int, number: int) -> bool:
+        """Whether a snapshot begins with a log file, to which nothing may have been written yet."""
+        return any(
+            each.generation == generation and each.positions[shard] == number
+            for each in self._summaries
+        )
+
     def _log(self, generation: int, shard: int, number: int, upto: int | None) -> LogCopy:
-        path = join(self.data.wal, wal.file_name(generation, shard, number))
+        path = join(self.data.wal, wal_files.file_name(generation, shard, number))
         with opened(self.data.fs, path, writable=False) as file:
             header = frames.decode_file_header(file.pread(SECTOR, 0))
             if header is None:

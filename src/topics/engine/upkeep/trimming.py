@@ -12,7 +12,7 @@ from functools import partial
 
 from topics.engine.commit.core import Core
 from topics.errors import CorruptData
-from topics.storage import snapshot, stage_file, wal
+from topics.storage import snapshot, stage_file, wal_files
 from topics.storage.datadir import DataDir
 from topics.storage.fs import join
 from topics.storage.snapshot import Snapshot
@@ -58,7 +58,7 @@ def trim(core: Core) -> Iterator[None]:
 def _remove_logs(data: DataDir, older: Snapshot) -> None:
     data.fs.sync_dir(data.segments)
     for name in data.fs.listdir(data.wal):
-        parsed = wal.parse_file_name(name)
+        parsed = wal_files.parse_file_name(name)
         if parsed is not None and _is_spent(older, *parsed):
             data.fs.unlink(join(data.wal, name))
 

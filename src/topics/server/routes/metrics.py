@@ -37,7 +37,7 @@ from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.server.routes.host import of_host
 from topics.server.routes.listing import visible_prefixes
-from topics.storage.wal import SYNC_EDGES_US, WalStats
+from topics.storage.wal_stats import SYNC_EDGES_US, WalStats
 from topics.types import BUCKET_TOPIC, REASONS, Durability
 
 TOPICS_MAX = 1000

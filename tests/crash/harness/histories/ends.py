@@ -9,7 +9,7 @@ from tests.crash.harness.histories.world import ROOT, World
 from topics.engine.engine import Engine
 from topics.engine.state.explaining import explain
 from topics.errors import TopicsError
-from topics.storage import wal
+from topics.storage import wal_files
 from topics.testing import FakeClock, FakeDisk
 from topics.testing.modelcheck import require
 
@@ -93,7 +93,7 @@ def live_briefly(world: World) -> None:
             world.clock.advance(settings.seal_age_ms + 1000)
             while world.engine.maintain(0.001) and not world.is_poisoned:
                 world.late.drain()
-    names = [wal.parse_file_name(path.rpartition("/")[2]) for path in world.disk.files()]
+    names = [wal_files.parse_file_name(path.rpartition("/")[2]) for path in world.disk.files()]
     found = {name[0] for name in names if name is not None}
     require(
         len(found) <= GENERATIONS_MAX,
