@@ -59,7 +59,47 @@ def behind_snapshots(run: Run) -> None:
         run.append(name, 2)
 
 
-HISTORIES = (first_files, second_generation, second_files, behind_snapshots)
+def until_ready(run: Run) -> None:
+    """Writes until each shard has its next file, and then once more."""
+    while any(shard.ready is None for shard in run.engine.core.log.shards):
+        for name in "ab":
+            run.append(name, 1, size=1500)
+    for name in "ab":
+        run.append(name, 1)
+
+
+def ready_files(run: Run) -> None:
+    """The last file is one that was made ahead, and nothing was written to it."""
+    first_files(run)
+    until_ready(run)
+
+
+def ready_behind_snapshots(run: Run) -> None:
+    """The newest snapshot begins with a file that was made ahead, as does the next generation."""
+    ready_files(run)
+    run.checkpoint()
+    for name in "abcd":
+        run.append(name, 2)
+    until_ready(run)
+    run.checkpoint()
+    run.checkpoint()
+    until_ready(run)
+    run.reopen("kill")
+    run.append("a", 1)
+
+
+def passed_files(run: Run) -> None:
+    """A file that was made ahead does not suit, and stays in the row without groups."""
+    ready_files(run)
+    run.engine.core.log.route()
+    for name in "abcd":
+        run.append(name, 2)
+
+
+HISTORIES = (
+    first_files, second_generation, second_files, behind_snapshots, ready_files,
+    ready_behind_snapshots, passed_files,
+)  # fmt: skip
 
 
 @functools.cache

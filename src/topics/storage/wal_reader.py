@@ -322,9 +322,12 @@ def _path_of(data: DataDir, line: Timeline, number: int) -> str:
 
 def _damage(data: DataDir, line: Timeline, rest: list[LogFile]) -> Damage:
     """Classifies the end of a timeline, where reading came to."""
-    for _, groups in _scans(data, rest):
+    for log_file, groups in _scans(data, rest):
         if line.mark < groups.mark:
             line.mark = groups.mark
+        if not len(groups.first_lsns) and not groups.damaged:
+            # Made ahead, or with groups that are gone: its room is given back all the same.
+            line.ends.setdefault(log_file.path, groups.end)
     # Groups without the file that they follow are no torn end, whoever knew of it.
     is_corruption = line.end < line.mark or not line.end.offset
     return Damage(_path_of(data, line, line.end.number), line.end.offset, is_corruption)
