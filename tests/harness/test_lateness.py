@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -93,6 +94,8 @@ def test_a_job_runs_when_it_is_its_turn() -> None:
     world.write("a")
     world.late.drain()
     world.engine.maintain()
+    for name in ("a", "b"):
+        world.write(name)
     assert world.engine.begin_checkpoint()
     seen: list[str] = []
     while world.engine.maintain():
@@ -102,6 +105,51 @@ def test_a_job_runs_when_it_is_its_turn() -> None:
         seen.append(world.late.step(rng) or "")
     assert {"begin sync 0", "end sync 1", "job 0"} <= set(seen)
     assert world.engine.core.numbers.snapshot == 1
+
+
+def test_the_next_log_file_is_a_step_of_its_own_behind_a_sync() -> None:
+    """So over some seeds a log goes on in another file before it and after it."""
+    seen = set()
+    for seed in range(20):
+        world, rng = Late(), random.Random(seed)
+        shard = world.engine.core.log.shards[world.shard["a"]]
+        while shard.current.number == 1:
+            world.engine.submit_append("a", request_of([{"data": "x" * 2000}]))
+            world.engine.flush()
+            if rng.random() < 0.2:
+                world.late.step(rng)
+        made = any(step.startswith("prepare") for step in world.late.trace)
+        seen.add(made)
+        world.late.drain()
+        world.engine.poll()
+        world.engine.close()
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_next_log_file_that_can_not_be_made_is_no_loss(seed: int) -> None:
+    """Some failures poison, want of room and descriptors does not; what was answered is there."""
+    world, rng = Late(), random.Random(seed)
+    shard = world.engine.core.log.shards[world.shard["a"]]
+    tickets = []
+    while not shard.is_filling:
+        tickets.append(world.engine.submit_append("a", request_of([{"data": "x" * 2000}])))
+        world.engine.flush()
+    while not any(step.startswith("prepare") for step in world.late.pending):
+        world.late.take("begin sync", shard.index, None)
+        world.late.take("end sync", shard.index, None)
+    while any(step.startswith("prepare") for step in world.late.pending):
+        world.late.step(rng, fails=1.0)
+    with contextlib.suppress(Poisoned):
+        while world.engine.poll():
+            pass
+    done = [ticket for ticket in tickets if ticket.done and ticket.error is None]
+    assert done or shard.poison is not None
+    world.engine.close()
+    world.faults.fault = None
+    again = Engine.open("/data", clock=FakeClock(), fs=world.faults, settings=SETTINGS)
+    assert again.state("a").head_seq >= len(done)
+    again.close()
 
 
 def test_equal_seeds_take_equal_steps() -> None:

@@ -174,8 +174,7 @@ def test_without_room_or_descriptors_nothing_is_ready_and_nothing_has_failed(
     log: Log, operation: str, code: int
 ) -> None:
     """Tried twice for each file, however many syncs there are; then by whoever needs it."""
-    fault = Fault(operation, errno=code, path_contains="0002.wal", forever=True)  # type: ignore[arg-type]
-    log.faults.fault = fault
+    fault = log.faults.fault = Fault(operation, errno=code, path_contains="0002.wal", forever=True)  # type: ignore[arg-type]
     while log.shard.offset + 12 * KIB <= log.shard.current.capacity:
         log.write(100)
         log.shard.sync()

@@ -89,8 +89,9 @@ class Lateness(Syncer, Jobs):
                 "sync", path_contains=".wal", forever=True, sync_effect=rng.choice(SYNC_EFFECTS)
             )
         elif is_failing:
+            kinds = PREPARE_FAULTS if what == "prepare" else JOB_FAULTS
             fault = Fault(
-                rng.choice(PREPARE_FAULTS if what == "prepare" else JOB_FAULTS),  # type: ignore[arg-type]
+                rng.choice(kinds),  # type: ignore[arg-type]
                 rng.randint(1, GOOD_CALLS_MAX + 1),
                 rng.choice(JOB_ERRNOS),
             )

@@ -31,6 +31,26 @@ MUTANTS = (
         "        fs.sync_dir(directory)\n", "",
     ),
     Mutant(
+        "log file in MARKS before it is there", "storage/wal.py",
+        "        made = wal_files.create(",
+        "        self.marks.enter_file(self.index, number)\n        made = wal_files.create(",
+    ),
+    Mutant(
+        "log file made ahead used for what it does not say", "storage/wal.py",
+        "ready.capacity >= room and ready.is_routed == self.is_routed", "ready.capacity >= room",
+        area="router", first="made_ahead",
+    ),
+    Mutant(
+        "log read on behind groups that are missing", "storage/wal_reader.py",
+        "line.lsn not in (None, int(groups.first_lsns[0]))", "line.lsn is None",
+        area="whole",
+    ),
+    Mutant(
+        "empty log file taken for proof of the one in front of it", "storage/wal_reader.py",
+        "if has_groups or position == 0 or is_begun(line, log_file.number):", "if True:",
+        area="whole",
+    ),
+    Mutant(
         "data directory without a directory sync", "storage/fs.py",
         "        fs.sync_dir(parent)\n", "        pass\n",
     ),

@@ -154,6 +154,23 @@ def changes(run: RouterRun) -> None:
     run.settle()
 
 
+def made_ahead(run: RouterRun) -> None:
+    """The first router comes when each shard's next log file is made, and knows of none."""
+    for name in "ab":
+        run.put(name, durability="fsync")
+    while any(shard.ready is None for shard in run.engine.core.log.shards):
+        for name in "ab":
+            run.write(name, 1, size=2500)
+    run.route("a", "b")
+    run.route("b", "c")
+    for name in "ab":
+        run.write(name, 2)
+        run.settle()
+    run.checkpoint()
+    run.write("a", 1)
+    run.settle()
+
+
 WORKFLOWS: dict[str, tuple[Callable[[RouterRun], None], Settings]] = {
     "appends": (appends, SETTINGS),
     "checkpoints": (checkpoints, SETTINGS),
@@ -165,4 +182,5 @@ WORKFLOWS: dict[str, tuple[Callable[[RouterRun], None], Settings]] = {
     "deletes_of_copies": (deletes_of_copies, SETTINGS),
     "chain": (chain, SETTINGS),
     "changes": (changes, SETTINGS),
+    "made_ahead": (made_ahead, SETTINGS),
 }
