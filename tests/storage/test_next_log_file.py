@@ -5,19 +5,24 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from topics.engine.commit.syncing import ThreadSyncer
+from topics.engine.engine import Engine
 from topics.errors import Overloaded, Poisoned
 from topics.settings import KIB, Settings
-from topics.storage import frames, marks, wal_reader
+from topics.storage import frames, marks, wal_files, wal_reader
 from topics.storage.datadir import DataDir
 from topics.storage.footing import Footings
-from topics.storage.frames import SECTOR, Mark, decode_file_header
+from topics.storage.frames import SECTOR, FileHeader, Mark, decode_file_header
+from topics.storage.fs import Fs
 from topics.storage.wal import Shard
+from topics.storage.wal_files import WalFile
 from topics.storage.wal_stats import WalStats
 from topics.testing import CrashPlan, FakeClock, FakeDisk, Fault, FaultFs, MonitorFs
+from topics.testing.faultfs import Operation
 
 ROOT = "/data"
 SETTINGS = Settings(wal_shards=1, wal_file_bytes=64 * KIB, wal_reserve_bytes=4 * KIB)
@@ -171,10 +176,10 @@ def test_a_passed_file_stays_ready_where_there_is_no_other(log: Log) -> None:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
 @pytest.mark.parametrize("operation", ["create", "allocate", "pwrite"])
 def test_without_room_or_descriptors_nothing_is_ready_and_nothing_has_failed(
-    log: Log, operation: str, code: int
+    log: Log, operation: Operation, code: int
 ) -> None:
     """Tried twice for each file, however many syncs there are; then by whoever needs it."""
-    fault = log.faults.fault = Fault(operation, errno=code, path_contains="0002.wal", forever=True)  # type: ignore[arg-type]
+    fault = log.faults.fault = Fault(operation, errno=code, path_contains="0002.wal", forever=True)
     while log.shard.offset + 12 * KIB <= log.shard.current.capacity:
         log.write(100)
         log.shard.sync()
@@ -186,6 +191,15 @@ def test_without_room_or_descriptors_nothing_is_ready_and_nothing_has_failed(
     log.write(8000)
     assert log.shard.current.number == 2
     log.until_ready()
+
+
+def test_who_is_about_to_go_on_has_it_made_however_full_the_present_one_is(log: Log) -> None:
+    log.write()
+    log.shard.prepare(at_once=True)
+    assert log.numbers() == [1, 2]
+    assert called(log, lambda: log.shard.prepare(at_once=True)) == []
+    assert called(log, log.shard.rotate) == []
+    log.close()
 
 
 def test_a_file_smaller_than_a_whole_one_has_no_successor_ahead(log: Log) -> None:
@@ -201,23 +215,25 @@ def test_a_file_smaller_than_a_whole_one_has_no_successor_ahead(log: Log) -> Non
 
 
 @pytest.mark.parametrize("operation", ["sync", "sync_dir", "create"])
-def test_any_other_failure_poisons(log: Log, operation: str) -> None:
+def test_any_other_failure_poisons(log: Log, operation: Operation) -> None:
     log.fill(0.5)
-    log.faults.fault = Fault(operation, path_contains="wal")  # type: ignore[arg-type]
+    log.faults.fault = Fault(operation, path_contains="wal")
     log.shard.prepare()
     assert log.shard.poison is not None
     with pytest.raises(Poisoned):
         log.write()
-    assert called(log, log.shard.prepare) == []
+    with pytest.raises(Poisoned):
+        log.shard.rotate()
+    assert called(log, lambda: log.shard.prepare(at_once=True)) == []
     log.close()
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("operation", ["pwrite", "sync"])
-def test_marks_that_can_not_be_written_poison(log: Log, operation: str, code: int) -> None:
+def test_marks_that_can_not_be_written_poison(log: Log, operation: Operation, code: int) -> None:
     """MARKS may name the file by then: it stays, and nobody counts on it."""
     log.fill(0.5)
-    log.faults.fault = Fault(operation, errno=code, path_contains="MARKS")  # type: ignore[arg-type]
+    log.faults.fault = Fault(operation, errno=code, path_contains="MARKS")
     log.shard.prepare()
     assert (log.shard.poison is not None, log.shard.ready) == (True, None)
     assert log.numbers() == [1, 2]
@@ -274,6 +290,30 @@ def test_who_goes_on_while_one_is_made_takes_that_one() -> None:
     log.shard.sync()
     assert log.read()[0].damage is None
     log.close()
+
+
+def test_no_file_but_the_first_is_made_by_the_thread_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for writes that fill one after the other, nor for checkpoints."""
+    made: list[str] = []
+    create = wal_files.create
+
+    def noted(fs: Fs, directory: str, header: FileHeader, spare: int) -> WalFile:
+        made.append(threading.current_thread().name.rstrip("-_0123456789"))
+        return create(fs, directory, header, spare)
+
+    monkeypatch.setattr(wal_files, "create", noted)
+    with Engine.open(str(tmp_path / "data"), settings=SETTINGS) as engine:
+        assert made == [threading.current_thread().name]
+        engine.put_topic("t", {"durability": "fsync"})
+        for _ in range(60):
+            engine.append("t", [{"data": "x" * 3000}])
+        engine.checkpoint()
+        engine.checkpoint()
+        engine.append("t", [{"data": 0}])
+    assert set(made[1:]) == {"topics-sync", "topics-background"}
+    assert len(made) > 5
 
 
 def test_the_sync_thread_makes_it_after_those_who_wait_were_told() -> None:

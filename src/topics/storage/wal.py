@@ -130,16 +130,17 @@ class Shard:
         """Whether the next file is to be made."""
         return self.offset >= self.prepare_at and self.poison is None
 
-    def prepare(self) -> None:
+    def prepare(self, *, at_once: bool = False) -> None:
         """Makes the next file when this one is half full: then to go on in it costs no sync.
 
-        Called where syncs are made, when everybody has been told of them. A failure poisons the
-        shard, but for want of room or descriptors: then whoever needs the file asks again and says
-        so. Until then it is tried a second time, not with every sync: on a full disk each attempt
-        takes for a moment what is left of the room.
+        Called where syncs are made, when everybody has been told of them, and in a thread for who
+        is about to go on anyway (`at_once`). A failure poisons the shard, but for want of room or
+        descriptors: then whoever needs the file asks again and says so. Until then it is tried a
+        second time, not with every sync: on a full disk each attempt takes for a moment what is
+        left of the room.
         """
         with self.making:
-            if not self.is_filling:
+            if not self.is_filling and not (at_once and self.ready is None and not self.poison):
                 return
             current = self.current
             self.prepare_at += current.allocated // 4
@@ -256,6 +257,8 @@ class Shard:
 
     def rotate(self) -> None:
         """Goes on in a new file; raises DiskFull or Poisoned with the log as it was."""
+        if self.poison is not None:
+            raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
         try:
             self._rotate(0, 0)
         except OSError as error:

@@ -87,6 +87,11 @@ class Background:
 
     def run(self, call: Callable[[], None]) -> Iterator[None]:
         """Runs a blocking call beside the caller; raises what it raised."""
+        yield from self.until_done(call)
+        yield
+
+    def until_done(self, call: Callable[[], None]) -> Iterator[None]:
+        """The same, for who goes on in the turn in which it has ended."""
         job = self.jobs.start(call)
         try:
             while not job.done:
@@ -96,7 +101,6 @@ class Background:
             while not job.done:
                 self.jobs.pause()
         job.result()
-        yield
 
     def rest(self, seconds: float) -> None:
         """In a job: leaves the machine to others, if there are any, but not for ever.

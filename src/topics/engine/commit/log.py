@@ -51,6 +51,11 @@ class Log:
             shard.rotate()
         return [(shard.current.number, shard.lsn) for shard in self.shards]
 
+    def prepare(self) -> None:
+        """Makes the files that `rotate` goes on in, as far as there is room; for a thread."""
+        for shard in self.shards:
+            shard.prepare(at_once=True)
+
     def route(self) -> None:
         """From now on the log says that there are routers; raises DiskFull with nothing changed."""
         for shard in self.shards:

@@ -98,6 +98,8 @@ def checkpoint(core: Core) -> Iterator[None]:
 def take(core: Core) -> Iterator[None]:
     """Steps 1 to 4: everything so far is in segments and in a durable snapshot."""
     committer = core.committer
+    # Else the loop would wait for their syncs.
+    yield from core.background.until_done(core.log.prepare)
     committer.flush()
     cut = core.cut_log()
     yield from core.until_durable()
