@@ -190,6 +190,7 @@ class Stalling(Syncer):
     def end(self) -> None:
         for shard in self.asked:
             shard.sync()
+            shard.prepare()
         self.asked.clear()
 
 

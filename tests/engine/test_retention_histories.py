@@ -210,6 +210,7 @@ class Stalling(Syncer):
         asked, self.asked = self.asked, []
         for shard in asked:
             shard.sync()
+            shard.prepare()
 
 
 class Stalled:

@@ -22,6 +22,7 @@ class LateSyncer(Syncer):
         self.asked = [shard for shard in self.asked if shard not in due]
         for shard in due:
             shard.sync()
+            shard.prepare()
 
 
 def hold_syncs(engine: Engine) -> LateSyncer:

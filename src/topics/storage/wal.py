@@ -140,7 +140,8 @@ class Shard:
         left of the room.
         """
         with self.making:
-            if not self.is_filling and not (at_once and self.ready is None and not self.poison):
+            is_wanted = self.ready is None if at_once else self.is_filling
+            if not is_wanted or self.poison is not None:
                 return
             current = self.current
             self.prepare_at += current.allocated // 4
