@@ -127,6 +127,24 @@ def test_to_go_on_in_a_file_that_is_ready_touches_no_disk(log: Log, how: str) ->
     log.close()
 
 
+@pytest.mark.parametrize("when", ["before", "while", "after"])
+def test_a_file_that_was_left_is_closed_though_nobody_writes_any_more(log: Log, when: str) -> None:
+    """The room of one that is trimmed comes back when it is closed."""
+    log.until_ready()
+    log.write()
+    if when == "before":
+        log.shard.rotate()
+    elif when == "while":
+        log.faults.fault = Fault("sync", errno=0, sync_effect="persisted", action=log.shard.rotate)
+    log.shard.sync()
+    if when == "after":
+        log.shard.rotate()
+    assert log.shard.unsynced == []
+    assert [path for path in log.disk.open_paths() if ".wal" in path] == [log.shard.current.path]
+    assert log.shard.poison is None
+    log.close()
+
+
 def test_no_mark_names_the_start_of_a_file(log: Log) -> None:
     """Found empty, it could not say whether the end of the file in front of it is there."""
     log.until_ready()

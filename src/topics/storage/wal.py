@@ -281,7 +281,24 @@ class Shard:
                 self.current, self.ready = following, None
                 self.offset = SECTOR
             self._begin(following)
+        self._let_go()
         self.stats.rotations_total += 1
+
+    def _let_go(self) -> None:
+        """Closes the files that were left and need no sync any more.
+
+        At once: nobody may write for a long time, and the room of one that is trimmed comes back
+        when it is closed. A sync that is under way has its files open, because there is something
+        then that is not flushed.
+        """
+        with self.lock:
+            upto = self.flushed[0]
+            count = len([f for f in self.unsynced if f.number < upto.number])
+            if self.position == upto:
+                count = len(self.unsynced)
+            done, self.unsynced = self.unsynced[:count], self.unsynced[count:]
+        for wal_file in done:
+            wal_file.file.close()
 
     def _suits(self, ready: WalFile, room: int) -> bool:
         """Whether a file that was made before anybody knew what for is the one that is needed."""
@@ -347,10 +364,7 @@ class Shard:
         self.stats.fsyncs_total += len(files)
         with self.lock:
             self.flushed = upto, lsn
-            done = [f for f in self.unsynced if f.number < upto.number]
-            self.unsynced = [f for f in self.unsynced if f.number >= upto.number]
-        for wal_file in done:
-            wal_file.file.close()
+        self._let_go()
         self.footings.settle()
         if self.marks.is_due(ended):
             self.settle()
