@@ -55,6 +55,8 @@ class Log:
         """Makes the files that `rotate` goes on in, as far as there is room; for a thread."""
         for shard in self.shards:
             shard.prepare(at_once=True)
+            if shard.poison is not None:
+                return
 
     def route(self) -> None:
         """From now on the log says that there are routers; raises DiskFull with nothing changed."""
