@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 from collections.abc import Iterator
 
@@ -72,3 +74,31 @@ def test_much_between_two_ticks_is_noticed(freezer: Freezer) -> None:
     freezer.tick(AGE_S + 0.05)
     assert is_frozen(kept[-1])
     assert not freezer.is_behind
+
+
+def test_a_tuple_that_another_thread_is_making_is_left_alone(freezer: Freezer) -> None:
+    """To hold it for a moment is to fail that thread."""
+    failed: list[BaseException] = []
+    is_over = threading.Event()
+
+    def make() -> None:
+        try:
+            while not is_over.is_set():
+                tuple([number] for number in range(300))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for tick in range(300):
+            freezer.tick(AGE_S + 0.05 * tick)
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval_s)
+    assert failed == []

@@ -56,6 +56,8 @@ def create(fs: Fs, directory: str, header: FileHeader, spare: int) -> WalFile:
         file.allocate(capacity + spare)
         if spare:
             file.truncate(capacity)
+            # Or a crash could keep the header and the length of before: that is no log file.
+            file.sync()
         file.pwrite(header.encode(), 0)
         file.sync()
         fs.sync_dir(directory)

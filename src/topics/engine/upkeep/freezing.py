@@ -26,6 +26,8 @@ class Freezer:
         self._frozen_s = 0.0
         # How often the collector itself had looked at what is not young any more.
         self._looks = 0
+        # How many objects have come since, at most, that were not freed at once.
+        self._come = 0
 
     @property
     def is_behind(self) -> bool:
@@ -34,13 +36,24 @@ class Freezer:
 
     def tick(self, now_s: float) -> None:
         """Called often, so that there is little to look at each time."""
+        self._come += self._come_since()
         gc.collect(1)
         is_old = now_s - self._frozen_s >= AGE_S
-        if is_old or len(gc.get_objects(generation=2)) >= OBJECTS_MAX:
-            self._frozen_s = now_s
+        if is_old or self._come >= OBJECTS_MAX:
+            self._frozen_s, self._come = now_s, 0
             gc.collect()
             gc.freeze()
         self._looks = gc.get_count()[2]
+
+    def _come_since(self) -> int:
+        """Objects since the last tick, by how often the collector was due.
+
+        Not those that there are: whoever lists them holds them for a moment, and a tuple that
+        another thread is just making may not be held. That thread would fail with a SystemError.
+        """
+        young, middle, old = gc.get_count()
+        each, rounds, _ = gc.get_threshold()
+        return young + each * (middle + rounds * max(old - self._looks, 0))
 
 
 def freeze_recovered() -> None:
