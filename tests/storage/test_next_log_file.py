@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from topics.storage.wal import Shard
 from topics.storage.wal_files import WalFile
 from topics.storage.wal_stats import WalStats
 from topics.testing import CrashPlan, FakeClock, FakeDisk, Fault, FaultFs, MonitorFs
+from topics.testing.fakedisk import FakeFile
 from topics.testing.faultfs import Operation
 
 ROOT = "/data"
@@ -372,3 +373,26 @@ def test_a_failure_while_it_is_made_is_told_by_the_sync_thread() -> None:
     assert is_poisoned.wait(10)
     syncer.close()
     log.close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_crash_never_leaves_a_file_longer_than_its_header_says(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that leaves something spare: it was longer for a moment."""
+    sync, header = FakeFile.sync, FileHeader(7, 1, 0, 1, 0, "boot", 64 * KIB, False)
+    for good_syncs in range(2):
+        disk, syncs = FakeDisk(), iter([sync] * good_syncs)
+
+        def ends(file: FakeFile, left: Iterator[Callable[[FakeFile], None]] = syncs) -> None:
+            following = next(left, None)
+            if following is None:
+                raise KeyboardInterrupt
+            following(file)
+
+        monkeypatch.setattr(FakeFile, "sync", ends)
+        with pytest.raises(KeyboardInterrupt):
+            wal_files.create(disk, "/", header, 16 * KIB)
+        crashed = disk.crash(CrashPlan("any", "random-writes", "keep", seed=seed))
+        (name,) = crashed.listdir("/")
+        assert len(wal_reader.read_log(crashed, f"/{name}")) <= 80 * KIB
