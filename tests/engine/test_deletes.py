@@ -363,13 +363,13 @@ def test_what_was_removed_takes_no_room_among_the_records_in_memory(how: str) ->
             world.engine.append(name, [{"data": "x" * 100, "tag": str(n % 2)}])
     world.engine.checkpoint()
     segments = world.engine.core.segments
-    full = segments.resident_bytes
+    full = segments.residents.bytes
     if how == "topic":
         world.engine.delete_topic("a")
     else:
         world.engine.delete("a", before_seq=21 if how == "records" else 11)
     kept = [b for t in world.engine.core.by_id.values() for b in t.blocks if b.columns is not None]
-    assert segments.resident_bytes == sum(block.size for block in kept) < full
+    assert segments.residents.bytes == sum(block.size for block in kept) < full
 
 
 def test_too_many_open_files_put_off_the_tags_that_a_start_left_for_later(world: World) -> None:

@@ -31,7 +31,7 @@ class Block:
 
     __slots__ = (
         "columns", "count", "dead", "dead_count", "first", "first_ts", "last_ts",
-        "live_bytes", "row", "segment", "size",
+        "live_bytes", "resident_in", "row", "segment", "size",
     )  # fmt: skip
 
     def __init__(self, first: int, columns: Columns) -> None:
@@ -45,6 +45,8 @@ class Block:
         self.dead: bytearray | None = None
         self.dead_count = 0
         self.segment: Segment | None = None
+        # Where those are that are in memory although a segment has them (`residents`).
+        self.resident_in: dict[Block, int] | None = None
         self.row: Row | None = None
 
     @property

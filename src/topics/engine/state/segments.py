@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from topics.engine.state.block import Block, Segment
+from topics.engine.state.residents import Residents
 from topics.errors import CorruptData, Overloaded, StoreUnreachable, TopicsError, Unreadable
 from topics.storage import cold as cold_codec
 from topics.storage import flags
@@ -105,9 +106,7 @@ class Segments:
         self._cache_bytes_max = cache_bytes_max
         self._cache: OrderedDict[int, tuple[Block, Columns]] = OrderedDict()
         self._cache_bytes = 0
-        # Sealed blocks whose columns are still in memory, oldest first, with what they count for.
-        self._resident: OrderedDict[int, tuple[Block, int]] = OrderedDict()
-        self.resident_bytes = 0
+        self.residents = Residents()
         self._spans: OrderedDict[int, tuple[Block, Spans]] = OrderedDict()
         self._files: OrderedDict[int, File] = OrderedDict()
 
@@ -256,17 +255,15 @@ class Segments:
 
     def keep(self, block: Block, bytes_max: int) -> None:
         """A block that was just sealed stays in memory; the oldest of those go at the bound."""
-        self._resident[id(block)] = (block, block.size)
-        self.resident_bytes += block.size
-        while self.resident_bytes > bytes_max and self._resident:
-            _, (oldest, size) = self._resident.popitem(last=False)
-            self.resident_bytes -= size
+        residents = self.residents
+        residents.add(block)
+        while residents.bytes > bytes_max and (oldest := residents.oldest()) is not None:
+            residents.remove(oldest)
             oldest.columns = None
 
     def forget(self, block: Block) -> None:
         """Nobody will ask for this block any more, or not for these bytes of it."""
-        _, size = self._resident.pop(id(block), (block, 0))
-        self.resident_bytes -= size
+        self.residents.remove(block)
         self._uncache(block)
 
     def _uncache(self, block: Block) -> None:

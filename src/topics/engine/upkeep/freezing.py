@@ -13,10 +13,16 @@ lived that long.
 from __future__ import annotations
 
 import gc
+from itertools import repeat
 
 AGE_S = 10.0
 # What one collection looks at: a millisecond or two.
 OBJECTS_MAX = 4_000
+
+# How many objects are not young any more, and not frozen. Listed and let go in one call, between
+# two steps of the interpreter: a tuple that another thread is just making may not be held when that
+# goes on, or it fails there with a SystemError.
+_counts = map(len, map(gc.get_objects, repeat(2)))
 
 
 class Freezer:
@@ -26,8 +32,6 @@ class Freezer:
         self._frozen_s = 0.0
         # How often the collector itself had looked at what is not young any more.
         self._looks = 0
-        # How many objects have come since, at most, that were not freed at once.
-        self._come = 0
 
     @property
     def is_behind(self) -> bool:
@@ -36,24 +40,13 @@ class Freezer:
 
     def tick(self, now_s: float) -> None:
         """Called often, so that there is little to look at each time."""
-        self._come += self._come_since()
         gc.collect(1)
         is_old = now_s - self._frozen_s >= AGE_S
-        if is_old or self._come >= OBJECTS_MAX:
-            self._frozen_s, self._come = now_s, 0
+        if is_old or next(_counts) >= OBJECTS_MAX:
+            self._frozen_s = now_s
             gc.collect()
             gc.freeze()
         self._looks = gc.get_count()[2]
-
-    def _come_since(self) -> int:
-        """Objects since the last tick, by how often the collector was due.
-
-        Not those that there are: whoever lists them holds them for a moment, and a tuple that
-        another thread is just making may not be held. That thread would fail with a SystemError.
-        """
-        young, middle, old = gc.get_count()
-        each, rounds, _ = gc.get_threshold()
-        return young + each * (middle + rounds * max(old - self._looks, 0))
 
 
 def freeze_recovered() -> None:
