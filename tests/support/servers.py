@@ -230,6 +230,21 @@ class Inside:
         await self.server.shutdown(1.0)
         self.services.close()
 
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """What is sent meanwhile the server sees in one turn of its loop."""
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            go_on.wait(5)
+
+        self.services.loop.call_soon_threadsafe(hold)
+        # Until it stands it may see some of what is sent in one turn, and the rest in another.
+        assert held.wait(START_S)
+        yield
+        go_on.set()
+
     @property
     def services(self) -> Services:
         return self.app.services

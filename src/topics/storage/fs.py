@@ -21,7 +21,7 @@ import fcntl
 import os
 import platform
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from topics.errors import DirectoryLocked
@@ -336,19 +336,33 @@ def read_all(fs: Fs, path: str) -> bytes:
 
 
 def write_atomically(fs: Fs, directory: str, name: str, data: bytes) -> None:
-    """Replaces `directory/name` so that a crash leaves the old content or the new, never a mix.
+    """Replaces `directory/name` so that a crash leaves the old content or the new, never a mix."""
+    write_whole(fs, directory, name, [data])
+    fs.sync_dir(directory)
 
-    Raises OSError, with nothing left beside it.
+
+def write_whole(fs: Fs, directory: str, name: str, parts: Sequence[bytes]) -> None:
+    """The same, but for the directory, which the caller syncs.
+
+    Leaves nothing behind when it raises OSError, or what the next start removes.
     """
     temporary = join(directory, name + ".tmp")
     try:
         with opened(fs, temporary, create=True) as file:
             file.truncate(0)
-            file.pwrite(data, 0)
+            at = 0
+            for part in parts:
+                file.pwrite(part, at)
+                at += len(part)
             file.sync()
         fs.rename(temporary, join(directory, name))
     except OSError:
-        with contextlib.suppress(OSError):
-            fs.unlink(temporary)
+        discard(fs, temporary)
         raise
-    fs.sync_dir(directory)
+
+
+def discard(fs: Fs, path: str) -> None:
+    """Removes a file that nobody was told of, if that can be done."""
+    with contextlib.suppress(OSError):
+        if fs.exists(path):
+            fs.unlink(path)

@@ -94,34 +94,6 @@ def encode(info: StageInfo, blocks: Sequence[Columns]) -> tuple[StageInfo, list[
     return info, [MAGIC + struct.pack("<Q", checksum(rest)) + rest, body]
 
 
-def write(fs: Fs, directory: str, name: str, parts: Sequence[bytes]) -> None:
-    """Makes a file durable under its name, but for the directory, which the caller syncs.
-
-    Leaves nothing behind when it raises OSError, or what the next start removes.
-    """
-    temporary = join(directory, name + ".tmp")
-    try:
-        with opened(fs, temporary, create=True) as file:
-            at = 0
-            for part in parts:
-                file.pwrite(part, at)
-                at += len(part)
-            file.sync()
-        fs.rename(temporary, join(directory, name))
-    except OSError:
-        discard(fs, temporary)
-        raise
-
-
-def discard(fs: Fs, path: str) -> None:
-    """Removes a file that nobody was told of, if that can be done."""
-    try:
-        if fs.exists(path):
-            fs.unlink(path)
-    except OSError:
-        return
-
-
 def read_info(fs: Fs, directory: str, stage: StageId) -> StageInfo:
     """What a stage is. Raises CorruptData, FileNotFoundError."""
     with opened(fs, join(directory, file_name(stage)), writable=False) as file:

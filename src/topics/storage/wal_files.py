@@ -8,12 +8,11 @@ Which frame it will begin with nobody knows by then: its first group says that.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from dataclasses import dataclass
 
 from topics.storage.frames import FileHeader
-from topics.storage.fs import File, Fs, join
+from topics.storage.fs import File, Fs, discard, join
 
 
 def new_file_id() -> int:
@@ -64,7 +63,6 @@ def create(fs: Fs, directory: str, header: FileHeader, spare: int) -> WalFile:
     except OSError:
         file.close()
         # An empty file of a generation holds no groups: removing it loses nothing.
-        with contextlib.suppress(OSError):
-            fs.unlink(path)
+        discard(fs, path)
         raise
     return WalFile(file, header.file_id, header.number, capacity, capacity, header.is_routed, path)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from topics.errors import Poisoned
 from topics.storage import frames
+from topics.storage.fs import discard
 from topics.storage.wal import FULL, START_BYTES, Shard
 
 
@@ -35,8 +34,7 @@ def open_shards(shards: list[Shard], capacity: int, capacity_min: int) -> None:
             shard.marks.begin_again()
             for other in opened:
                 other.close()
-                with contextlib.suppress(OSError):
-                    other.fs.unlink(other.current.path)
+                discard(other.fs, other.current.path)
             opened.clear()
             is_full = isinstance(error, OSError) and error.errno in FULL
             if not is_full or capacity <= capacity_min:

@@ -251,16 +251,18 @@ def wanted(
 
 def first_file(snapshot: Snapshot | None, generation: int, shard: int) -> int:
     """The first file of a timeline that is not covered by the snapshot."""
-    if snapshot is None or generation != snapshot.generation or shard >= len(snapshot.positions):
-        return 1
-    return snapshot.positions[shard]
+    return _first_place(snapshot, generation, shard)[0]
 
 
 def first_lsn(snapshot: Snapshot | None, generation: int, shard: int) -> int:
     """The number of the first frame of a timeline that is not covered by the snapshot."""
+    return _first_place(snapshot, generation, shard)[1]
+
+
+def _first_place(snapshot: Snapshot | None, generation: int, shard: int) -> tuple[int, int]:
     if snapshot is None or generation != snapshot.generation or shard >= len(snapshot.positions):
-        return 1
-    return snapshot.first_lsns[shard]
+        return 1, 1
+    return snapshot.positions[shard], snapshot.first_lsns[shard]
 
 
 def is_spare(line: Timeline, known: Known) -> bool:

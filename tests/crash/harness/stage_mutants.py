@@ -6,7 +6,7 @@ from tests.crash.harness.mutant import Mutant
 
 STAGE_MUTANTS = (
     Mutant(
-        "stage told before its file is synced", "storage/stage_file.py",
+        "stage told before its file is synced", "storage/fs.py",
         "                at += len(part)\n            file.sync()\n",
         "                at += len(part)\n", area="stage", first="batches",
     ),

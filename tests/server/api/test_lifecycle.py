@@ -359,13 +359,11 @@ def test_clients_share_one_group(tmp_path: Path) -> None:
         stats = served.services.engine.wal_stats
         before = served.run(lambda: (stats.frames_total, stats.batches_total))
         body = b'{"records":[{"data":1}]}'
-        hold = threading.Event()
-        served.services.loop.call_soon_threadsafe(hold.wait, 5)
-        for other in clients:
-            other.connection.request(
-                "POST", "/v0/topics/a", body, {"Content-Type": "application/json"}
-            )
-        hold.set()
+        with served.standing_still():
+            for other in clients:
+                other.connection.request(
+                    "POST", "/v0/topics/a", body, {"Content-Type": "application/json"}
+                )
         assert all(c.connection.getresponse().read() for c in clients)
         after = served.run(lambda: (stats.frames_total, stats.batches_total))
         for other in clients:

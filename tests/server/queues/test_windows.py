@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -35,13 +34,11 @@ def in_one_turn(server: Inside, queue: Queue, count: int) -> list[Reply]:
     clients = [server.client() for _ in range(count)]
     for client in clients:
         assert client.get("/v0/health").status == 200
-    hold = threading.Event()
-    server.services.loop.call_soon_threadsafe(hold.wait, 5)
     body = json.dumps({"node": "w", "max": 3})
-    for client in clients:
-        path = f"{queue.path}/claim"
-        client.connection.request("POST", path, body, {"Content-Type": "application/json"})
-    hold.set()
+    path = f"{queue.path}/claim"
+    with server.standing_still():
+        for client in clients:
+            client.connection.request("POST", path, body, {"Content-Type": "application/json"})
     replies = []
     for client in clients:
         answer = client.connection.getresponse()

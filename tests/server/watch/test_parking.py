@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,11 +39,9 @@ def together(served: Inside, topics: list[str]) -> list[Client]:
     clients = [served.client() for _ in topics]
     for client in clients:
         client.get("/v0/health")
-    hold = threading.Event()
-    served.services.loop.call_soon_threadsafe(hold.wait, 5)
-    for client, topic in zip(clients, topics, strict=True):
-        ask(client, topic)
-    hold.set()
+    with served.standing_still():
+        for client, topic in zip(clients, topics, strict=True):
+            ask(client, topic)
     return clients
 
 

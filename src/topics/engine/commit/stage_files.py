@@ -16,7 +16,7 @@ from topics.engine.commit.background import Background, Job
 from topics.errors import StorageError, TopicsError
 from topics.storage import stage_file
 from topics.storage.datadir import DataDir
-from topics.storage.fs import join
+from topics.storage.fs import discard, join, write_whole
 from topics.storage.stage_file import StageId
 from topics.storage.wal import typed
 
@@ -63,10 +63,10 @@ class StageFiles:
 
         def told(error: TopicsError | None) -> None:
             if error is not None:
-                stage_file.discard(fs, join(directory, name))
+                discard(fs, join(directory, name))
             ended(error)
 
-        write = partial(stage_file.write, fs, directory, name, parts)
+        write = partial(write_whole, fs, directory, name, parts)
         self._pending.append(Work(write, told))
         self._go_on()
 

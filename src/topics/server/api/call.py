@@ -64,6 +64,11 @@ class Call(Request):
         if self.is_gone:
             self.abandon()
 
+    def mind_leaving(self) -> None:
+        """Is given up when its client goes, who is not waited for then: `Exchange.eof_received`."""
+        if self.on_abandoned is None:
+            self.on_abandoned = self.drop_callback
+
     def drop_callback(self) -> None:
         """Nothing is left to abandon: lets go of the callback, which holds the call."""
         self.on_abandoned = None

@@ -50,8 +50,7 @@ class BucketDesk:
         except Unfilled as wanted:
             self.buckets.fill_soon(wanted.bucket)
             self._waiting.append((wanted.bucket, call, partial(self.answer, call, read)))
-            if call.on_abandoned is None:
-                call.on_abandoned = call.drop_callback
+            call.mind_leaving()
             return PENDING
         except ColdMiss as miss:
             return self._fetch(call, miss, partial(self.answer, call, read))

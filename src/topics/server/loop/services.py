@@ -152,7 +152,7 @@ class Services:
     def await_ready(self, call: Call) -> Answer:
         """Answers when there is an engine: a browser's EventSource takes no for its last answer."""
         self._early.append(call)
-        call.on_abandoned = call.drop_callback
+        call.mind_leaving()
         return PENDING
 
     def _handle_early(self) -> None:
@@ -228,7 +228,7 @@ class Services:
         goes. Where others have something done it begins behind what they ask for in this turn.
         """
         if self.company.is_present():
-            return self._slice_later(call, begin, answer, None)
+            return self._slice_later(call, begin, answer, None, is_shared=True)
         return self.reading(call, partial(self._slice, call, begin, answer))
 
     def _slice(
@@ -247,12 +247,7 @@ class Services:
                 next(steps)
         except StopIteration as done:
             return answer(done.value)
-        if is_shared:
-            return self._slice_later(call, begin, answer, steps)
-        if call.on_abandoned is None:
-            call.on_abandoned = call.drop_callback
-        self.loop.call_later(READ_SLICE_S, self._next_slice, call, begin, answer, steps)
-        return PENDING
+        return self._slice_later(call, begin, answer, steps, is_shared=is_shared)
 
     def _slice_later(
         self,
@@ -260,11 +255,16 @@ class Services:
         begin: Callable[[], Steps[T]],
         answer: Callable[[T], Answer],
         steps: Steps[T] | None,
+        *,
+        is_shared: bool,
     ) -> Answer:
-        """Goes on behind what others have asked for."""
-        if call.on_abandoned is None:
-            call.on_abandoned = call.drop_callback
-        self.turn_end.defer_behind(partial(self._next_slice, call, begin, answer, steps))
+        """Goes on after a while, or behind what others have asked for."""
+        call.mind_leaving()
+        following = partial(self._next_slice, call, begin, answer, steps)
+        if is_shared:
+            self.turn_end.defer_behind(following)
+        else:
+            self.loop.call_later(READ_SLICE_S, following)
         return PENDING
 
     def _next_slice(
@@ -296,9 +296,7 @@ class Services:
 
     def fetch(self, call: Call, miss: ColdMiss, read: Callable[[], Answer]) -> Answer:
         """As `reading`, for a read that has missed something; given up when its client goes."""
-        if call.on_abandoned is None:
-            # Whoever wants to know of it is told: see Exchange.eof_received.
-            call.on_abandoned = call.drop_callback
+        call.mind_leaving()
         self.driver.fetch(miss, partial(self._fetched, call, read))
         return PENDING
 
