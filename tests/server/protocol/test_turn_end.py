@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from topics.server.http.turns import TurnEnd
+from topics.server.http.turns import PASSED_MAX, TurnEnd
 
 
 def run(scenario: Any) -> list[str]:
@@ -57,3 +57,31 @@ def test_a_failure_is_reported_and_stops_nobody() -> None:
         turn_end.defer(lambda: seen.append("after"))
 
     assert run(scenario) == ["after", "ValueError"]
+
+
+def test_what_comes_last_lets_others_go_first_and_gets_its_turn() -> None:
+    def scenario(turn_end: TurnEnd, seen: list[str]) -> None:
+        def busy() -> None:
+            if seen.count("turn") < 20:
+                seen.append("turn")
+                asyncio.get_running_loop().call_soon(turn_end.defer, busy)
+
+        turn_end.defer_last(lambda: seen.append("last"))
+        turn_end.defer_last(lambda: seen.append("behind it"))
+        turn_end.defer(busy)
+
+    seen = run(scenario)
+    assert seen.index("last") + 1 == seen.index("behind it")
+    assert 1 <= seen.index("last") <= PASSED_MAX + 1
+
+
+def test_what_comes_last_comes_without_a_turn_and_again() -> None:
+    def scenario(turn_end: TurnEnd, seen: list[str]) -> None:
+        def last() -> None:
+            seen.append("last")
+            if len(seen) < 3:
+                turn_end.defer_last(last)
+
+        turn_end.defer_last(last)
+
+    assert run(scenario) == ["last"] * 3

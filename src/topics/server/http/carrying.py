@@ -16,9 +16,11 @@ import os
 import select
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 
+from topics.server.http.beside import Beside
 from topics.server.http.giving_way import give_way
+from topics.server.http.turns import TurnEnd
 from topics.types import Payload
 
 # Answers that are carried at a time; the loop sends those beyond, in portions.
@@ -82,9 +84,9 @@ class Carry:
 class Carrier:
     """The threads that carry. Called on the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._threads = ThreadPoolExecutor(CARRIED_TOGETHER, "topics-carry")
+    def __init__(self, loop: asyncio.AbstractEventLoop, turn_end: TurnEnd) -> None:
+        self._beside = Beside(loop, CARRIED_TOGETHER, "topics-carry")
+        self._beside.attach(turn_end)
         # How many answers are on their way.
         self.count = 0
 
@@ -107,15 +109,15 @@ class Carrier:
             return None
         self.count += 1
 
-        def done(_work: asyncio.Future[None]) -> None:
+        def done(_work: Future[None]) -> None:
             self.count -= 1
             ended(carry)
 
-        self._loop.run_in_executor(self._threads, carry.run).add_done_callback(done)
+        self._beside.do(carry.run, done)
         return carry
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False)
+        self._beside.close()
 
 
 def plain_socket(transport: asyncio.Transport) -> int | None:

@@ -60,7 +60,7 @@ class HttpServer:
         self.request_type = request_type
         self.limits = limits or HttpLimits()
         self.turn_end = TurnEnd(self.loop)
-        self.carrier = Carrier(self.loop)
+        self.carrier = Carrier(self.loop, self.turn_end)
         self.now = self.loop.time()
         self.known_heads = KnownHeads(self.limits)
         self.is_draining = False

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from math import inf
 from time import perf_counter
 
 from topics.engine.engine import Engine
 from topics.engine.state.segments import ColdMiss
 from topics.errors import Closed, Poisoned, TopicsError
+from topics.server.http.beside import Beside
 from topics.server.http.turns import TurnEnd
 from topics.storage.columns import Columns
 
@@ -58,7 +59,7 @@ class Driver:
         self._noted_s: dict[str, float] = {}
         # Other sliced work beside the loop: given a budget, whether there is more at once.
         self.chores: list[Callable[[float], bool]] = []
-        self._cold = ThreadPoolExecutor(COLD_THREADS, "topics-cold")
+        self._cold = Beside(loop, COLD_THREADS, "topics-cold")
 
     def start(
         self,
@@ -68,6 +69,7 @@ class Driver:
     ) -> None:
         """Recovers in slices; `on_ready` is called when the engine can be used."""
         self._turn_end = turn_end
+        self._cold.attach(turn_end)
         self._steps = steps
         self._ready = on_ready
         self.loop.call_soon(self._recover)
@@ -82,9 +84,8 @@ class Driver:
         """Gets what a read missed from the cold store; `done` is called on the loop."""
         engine = self.engine
         request = engine.ask(miss)
-        work = self.loop.run_in_executor(self._cold, request.read)
 
-        def arrived(work: asyncio.Future[list[Columns]]) -> None:
+        def arrived(work: Future[list[Columns]]) -> None:
             error = None if work.cancelled() else work.exception()
             if error is not None and request.is_outdated:
                 # The read is repeated, and finds where they are now.
@@ -96,7 +97,7 @@ class Driver:
                 engine.admit(request, work.result())
             done(error)
 
-        work.add_done_callback(arrived)
+        self._cold.do(request.read, arrived)
 
     def _note(self, what: str, error: BaseException) -> None:
         """Says in the log what goes on and on, now and then."""
@@ -121,7 +122,7 @@ class Driver:
         if self.is_ready:
             self.is_ready = False
             self.engine.close()
-        self._cold.shutdown(wait=False, cancel_futures=True)
+        self._cold.close()
 
     # -- recovery ----------------------------------------------------------------------------
 
@@ -232,6 +233,10 @@ class Driver:
 
     def _maintain(self) -> None:
         if not self.is_ready:
+            return
+        if self.is_flush_due:
+            # Somebody waits for the end of this turn, which is in front of the next call.
+            self._timer = self.loop.call_soon(self._maintain)
             return
         more = False
         budget_s = self._slice_s()

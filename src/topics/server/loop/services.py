@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from time import monotonic
 from typing import TypeVar
@@ -24,6 +24,7 @@ from topics.errors import Closed, NotReady, OutcomeUnknown, Poisoned, TopicsErro
 from topics.server.api.call import Call
 from topics.server.api.meters import Meter
 from topics.server.config import Config
+from topics.server.http.beside import Beside
 from topics.server.http.connections import HttpServer
 from topics.server.http.errors import response_to
 from topics.server.http.giving_way import Company
@@ -66,7 +67,7 @@ class Services:
         self.delivery = Delivery(self.driver, self.clock, config.options, self.access_log)
         self.parking = Parking(self.driver, self.delivery, self.go_on)
         self.writes = Writes(self.driver, self.delivery)
-        self._rendering = ThreadPoolExecutor(RENDERED_TOGETHER, "topics-render")
+        self._rendering = Beside(self.loop, RENDERED_TOGETHER, "topics-render")
         self.visitors = Visitors()
         # Called when there is an engine, and before it is closed.
         self.on_opened: list[Callable[[Engine], None]] = []
@@ -121,6 +122,7 @@ class Services:
         self.company = Company(lambda: server.turn_end.count)
         self.server = server
         self.waiters.attach(server.turn_end)
+        self._rendering.attach(server.turn_end)
         self.delivery.attach(server.turn_end)
         self.driver.start(server.turn_end, steps, self._opened)
 
@@ -147,7 +149,7 @@ class Services:
             for told in self.on_closing:
                 told()
         self.driver.close()
-        self._rendering.shutdown(wait=False, cancel_futures=True)
+        self._rendering.close()
 
     def await_ready(self, call: Call) -> Answer:
         """Answers when there is an engine: a browser's EventSource takes no for its last answer."""
@@ -282,7 +284,7 @@ class Services:
     def rendering(self, call: Call, render: Callable[[], Response]) -> Answer:
         """Answers with what `render` makes, in a thread: it touches nothing that changes."""
 
-        def rendered(work: asyncio.Future[Response]) -> None:
+        def rendered(work: Future[Response]) -> None:
             if work.cancelled() or call.is_gone:
                 return
             error = work.exception()
@@ -291,7 +293,7 @@ class Services:
             else:
                 call.fail(error)
 
-        self.loop.run_in_executor(self._rendering, render).add_done_callback(rendered)
+        self._rendering.do(render, rendered)
         return PENDING
 
     def fetch(self, call: Call, miss: ColdMiss, read: Callable[[], Answer]) -> Answer:
