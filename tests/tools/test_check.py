@@ -149,6 +149,20 @@ def test_damage_in_the_log_that_only_the_older_snapshot_needs_is_a_problem(
     assert report.checked.topics == 7
 
 
+@pytest.mark.parametrize("length", [512, 1024, None], ids=["header", "sector", "zeros"])
+def test_groups_that_are_gone_from_the_end_of_such_a_file_are_missed(
+    directory: Path, length: int | None
+) -> None:
+    """It then looks like one that was made ahead and passed: the newest snapshot knows better."""
+    spent = min(directory.glob("wal/*-01-*"))
+    raw = spent.read_bytes()
+    spent.write_bytes(raw[:512] + bytes((length or len(raw)) - 512))
+    report = checked(directory)
+    assert [(item["path"], item["problem"]) for item in report.problems] == [
+        (f"wal/{spent.name}", "log_corrupt")
+    ]
+
+
 @pytest.mark.parametrize(
     ("where", "kind"),
     [

@@ -30,7 +30,7 @@ from topics.storage.readonly import ReadOnlyFs
 from topics.storage.snapshot import Snapshot
 from topics.storage.stage_file import StageId
 from topics.storage.tiers import Store
-from topics.storage.wal_reader import LogFile, Timeline
+from topics.storage.wal_reader import Damage, LogFile, Timeline
 
 SPARE = "of a start that never became ready; the next start removes it"
 
@@ -185,7 +185,7 @@ class Checker:
                 if log_file not in needed:
                     self._spent(log_file)
             if needed:
-                self._outlived(line, needed, summaries[1:], known)
+                self._outlived(line, needed, summaries, known)
         self._fallback(summaries, known)
         replay = Replay(self.core, is_routed=wal_reader.is_routed(self.data, wanted))
         for line, first in wanted:
@@ -234,9 +234,10 @@ class Checker:
             self.report.warn(where, "log_corrupt", f"damage at byte {groups.end}")
 
     def _outlived(
-        self, line: Timeline, needed: list[LogFile], older: list[Snapshot], known: Known
+        self, line: Timeline, needed: list[LogFile], summaries: list[Snapshot], known: Known
     ) -> None:
         """Files in front of the newest snapshot, from the first that the older one needs."""
+        newest, older = summaries[0], summaries[1:]
         vouch = known.lines.get((line.generation, line.shard), marks.NOTHING)
         judged = Timeline(line.generation, line.shard, line.files, vouch=vouch, mark=vouch.mark)
         first = needed[0].number
@@ -248,8 +249,12 @@ class Checker:
         ):
             self._count(len(groups.starts), len(groups.frames))
             self._named.update(committed_stages(groups))
-            # What follows is read with the newest snapshot; how far the last one goes is judged.
+            # What follows is read with the newest snapshot, which says where that begins.
             if needed[-1].path in judged.ends and needed[-1].number < line.files[-1].number:
+                upto = wal_reader.first_lsn(newest, line.generation, line.shard)
+                if judged.damage is None and judged.lsn not in (None, upto):
+                    at = judged.ends[needed[-1].path]
+                    judged.damage = Damage(needed[-1].path, at, is_corruption=True)
                 break
         damage = judged.damage
         if damage is not None and damage.is_corruption:
