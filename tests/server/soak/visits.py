@@ -17,6 +17,8 @@ import hpack
 
 Sockets = list[socket.socket]
 TIMEOUT_S = 20.0
+# Enough that an answer of them is rendered and sent beside the loop.
+LARGE_RECORDS = 700
 RECEIVE_BYTES = 1 << 16
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -33,6 +35,8 @@ def prepare(port: int) -> None:
     for topic, kind in (("visited", "log"), ("jobs", "queue")):
         _call(port, "PUT", f"/v0/topics/{topic}", {"type": kind})
     _call(port, "POST", "/v0/topics/visited", {"records": [{"data": 1}]})
+    _call(port, "PUT", "/v0/topics/polled", {"cap_records": 100})
+    _call(port, "POST", "/v0/topics/large", {"records": [{"data": "x" * 1000}] * LARGE_RECORDS})
 
 
 def _connect(port: int, data: bytes) -> socket.socket:
@@ -160,6 +164,24 @@ def long_poll_to_its_end(port: int, _number: int) -> Sockets:
     return []
 
 
+def long_poll_answered(port: int, _number: int) -> Sockets:
+    path, record = "/v0/topics/polled", {"records": [{"data": 1}]}
+    body = {"from_seq": _call(port, "POST", path, record)["last_seq"], "wait_ms": 30_000}
+    peer = _connect(port, _request("POST", f"{path}/diff", body))
+    _call(port, "POST", path, record)
+    _answered(peer)
+    return [peer]
+
+
+def large_range(port: int, _number: int) -> Sockets:
+    peer = _connect(port, _request("POST", "/v0/topics/large/range", {"from_seq": 0}))
+    head, _, rest = _answered(peer).partition(b"\r\n\r\n")
+    left = int(head.lower().partition(b"content-length: ")[2].split()[0]) - len(rest)
+    while left:
+        left -= len(_answered(peer))
+    return [peer]
+
+
 def waiting_claim(port: int, _number: int) -> Sockets:
     body = {"node": "n", "wait_ms": 30_000}
     return [_connect(port, _request("POST", "/v0/topics/jobs/claim", body))]
@@ -207,7 +229,7 @@ PASSING: tuple[Visit, ...] = (
     connection, request_cut_short, nonsense, h2_connection, h2_request_cut_short, h2_stream,
     web_socket, event_stream, work_stream, long_poll, long_poll_to_its_end, waiting_claim, session,
 )  # fmt: skip
-LASTING: tuple[Visit, ...] = (topic, queue, router)
+LASTING: tuple[Visit, ...] = (topic, queue, router, long_poll_answered, large_range)
 VISITS = PASSING + LASTING
 AT_ONCE = 20
 

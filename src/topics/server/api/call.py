@@ -70,7 +70,7 @@ class Call(Request):
             self.on_abandoned = self.drop_callback
 
     def drop_callback(self) -> None:
-        """Nothing is left to abandon: lets go of the callback, which holds the call."""
+        """Nothing is left to abandon."""
         self.on_abandoned = None
 
     def count(self, status: int) -> None:

@@ -162,7 +162,6 @@ class Claim:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            self._call.drop_callback()
 
     def _abandon(self) -> None:
         self._forget()
