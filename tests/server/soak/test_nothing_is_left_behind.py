@@ -6,6 +6,7 @@ other would then stay for ever. So there may be none, of any kind of visit.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import time
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.bad_input.table import Target, cells_of
+from tests.server.bad_input.test_bad_input import ENDING, by_route, send
 from tests.server.soak.visits import (
     AT_ONCE,
     PASSING,
@@ -93,6 +96,20 @@ def test_no_visit_leaves_a_ring_behind(server: Inside, kind: Visit) -> None:
         found = {name for name, count in rings(server).items() if count >= AT_ONCE}
         left = found if left is None else left & found
     assert not left
+
+
+@by_route(ENDING)
+def test_no_refusal_leaves_a_ring_behind(server: Inside, target: Target) -> None:
+    """An error knows the frames it came through, and they know the request and its connection."""
+    with server.client() as client:
+        # The first of a kind may set up something for all.
+        send(client, next(cells_of(target)))
+        server.run(gc.collect)
+        for cell in cells_of(target):
+            with contextlib.suppress(OSError):
+                send(client, cell)
+    server.wait_until(lambda: server.server.connection_count == 0)
+    assert not rings(server)
 
 
 # -- memory ----------------------------------------------------------------------------------

@@ -123,7 +123,8 @@ def _decode_again(
         try:
             request = decode(body)
         except (msgspec.DecodeError, RecursionError) as still:
-            error = still
+            # Its traceback holds this frame, which would hold it.
+            error = still.with_traceback(None)
     if request is None and is_float_refused(error):
         request = _decode_integers(body, decode_unread)
     elif request is None:

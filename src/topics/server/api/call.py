@@ -70,7 +70,7 @@ class Call(Request):
             self.on_abandoned = self.drop_callback
 
     def drop_callback(self) -> None:
-        """Nothing is left to abandon."""
+        """Nothing is left to abandon: lets go of what holds the call, and its answer with it."""
         self.on_abandoned = None
 
     def count(self, status: int) -> None:
@@ -80,6 +80,7 @@ class Call(Request):
             meter.note(status, (perf_counter() - self.began_s) * 1000)
 
     def respond(self, response: Response) -> None:
+        self.drop_callback()
         if self.holds_slot:
             self._release()
         self.count(response.status)
@@ -87,6 +88,7 @@ class Call(Request):
 
     def respond_json(self, body: bytes) -> None:
         """`respond` with 200 and JSON, as most are; `count_together` counts them."""
+        self.on_abandoned = None
         if self.holds_slot and self.key is not None:
             self.holds_slot = False
             self.key.inflight -= 1

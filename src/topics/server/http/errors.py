@@ -135,7 +135,14 @@ def internal_response(error: BaseException) -> Response:
 
 
 def response_to(error: BaseException) -> Response:
-    """The answer to whatever a handler raised."""
+    """The answer to whatever a handler raised, which keeps nothing alive from here on."""
+    try:
+        return _response_to(error)
+    finally:
+        _let_go(error)
+
+
+def _response_to(error: BaseException) -> Response:
     if isinstance(error, TopicsError):
         if error.status >= 500 and error.code == "internal":
             return internal_response(error)
@@ -143,6 +150,17 @@ def response_to(error: BaseException) -> Response:
             LOG.error("stored records can not be read: %s", error)
         return error_response(error)
     return internal_response(error)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Drops the tracebacks of an error and of those before it.
+
+    They hold the frames that it came through, which hold the request, its connection and, as a
+    variable, the error: a ring for each refusal, which would wait for a collector.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 def refusal_of(error: Exception) -> TopicsError:

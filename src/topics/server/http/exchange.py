@@ -215,8 +215,6 @@ class Exchange(Channel):
         if self._transport is None:
             return
         assert request.output is None, "a request has one answer"
-        # It holds the request, and so would the answer's bytes be held.
-        request.on_abandoned = None
         self._answered_at = self.server.now
         data = self._plain(request, response)
         output = self._render(request, response) if data is None else (data,)
@@ -240,7 +238,6 @@ class Exchange(Channel):
         ):
             data = plain(request, OK_HEAD, body, server.tail, self._gzip_bytes_min)
             if data is not None:
-                request.on_abandoned = None
                 self._answered_at = server.now
                 queue.clear()
                 transport.write(data)

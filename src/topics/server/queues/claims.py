@@ -158,10 +158,9 @@ class Claim:
         self._is_done = True
         if self._visit:
             self._desks.services.visitors.leave(self._visit)
-        if self._queue is not None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _abandon(self) -> None:
         self._forget()
