@@ -8,6 +8,8 @@ from collections.abc import Awaitable
 from concurrent.futures import Future
 from typing import TypeAlias
 
+import pytest
+
 from topics.server.http.beside import Beside
 from topics.server.http.turns import TurnEnd
 
@@ -113,3 +115,22 @@ def test_an_end_that_nobody_waits_for_any_more_is_dropped() -> None:
     thread.close()
     workers[0].join(PATIENCE_S)
     assert seen == ["worked"]
+
+
+def test_where_the_system_has_no_thread_the_work_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        thread, _, ends = beside()
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            thread.do(lambda: 1, ends.put_nowait)
+            assert isinstance((await soon(ends)).exception(), RuntimeError)
+        thread.do(lambda: 2, ends.put_nowait)
+        assert (await soon(ends)).result() == 2
+        thread.close()
+
+    asyncio.run(main())

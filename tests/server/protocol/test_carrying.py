@@ -115,6 +115,20 @@ def test_a_client_that_left_is_left_to_the_loop(line: tuple[socket.socket, socke
     Carry(near.fileno(), pieces_of(3, 9_000_000)).run()
 
 
+def test_one_that_is_dropped_sends_nothing_and_lets_go(
+    line: tuple[socket.socket, socket.socket],
+) -> None:
+    """Whether it never ran, or runs although nobody expects it any more."""
+    near, far = line
+    carry = Carry(near.fileno(), pieces_of(4, 100_000))
+    carry.drop()
+    carry.run()
+    carry.drop()
+    assert carry.recall() == 0
+    near.close()
+    assert far.recv(1) == b""
+
+
 # -- in a server -----------------------------------------------------------------------------
 
 

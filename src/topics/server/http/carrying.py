@@ -36,12 +36,13 @@ PATIENCE_MS = 5
 class Carry:
     """The pieces of an answer on their way. `sent_bytes` is how much of them has gone out."""
 
-    __slots__ = ("_fd", "_is_recalled", "_lock", "_pieces", "sent_bytes")
+    __slots__ = ("_fd", "_is_recalled", "_lock", "_pieces", "sent_bytes", "size_bytes")
 
     def __init__(self, fd: int, pieces: Sequence[Payload]) -> None:
         # Of its own: one that the loop closes meanwhile may be somebody else's at once.
         self._fd = os.dup(fd)
         self._pieces = list(pieces)
+        self.size_bytes = sum(map(len, pieces))
         self._lock = threading.Lock()
         self._is_recalled = False
         self.sent_bytes = 0
@@ -52,11 +53,22 @@ class Carry:
             self._is_recalled = True
             return self.sent_bytes
 
+    def drop(self) -> None:
+        """Ends it whether it has run or not, or never will."""
+        with self._lock:
+            self._is_recalled = True
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
     def run(self) -> None:
         """Sends until everything is gone, the client is slow or has left, or it is called back."""
         door = select.poll()
-        door.register(self._fd, select.POLLOUT)
         try:
+            with self._lock:
+                if self._fd < 0:
+                    return
+                door.register(self._fd, select.POLLOUT)
             while self._send():
                 if not door.poll(PATIENCE_MS):
                     return
@@ -65,7 +77,7 @@ class Carry:
             # The loop meets the same when it goes on, and ends the connection.
             return
         finally:
-            os.close(self._fd)
+            self.drop()
 
     def _send(self) -> bool:
         """Sends as much as goes in one call; False when there is no more to do."""
@@ -110,6 +122,7 @@ class Carrier:
         self.count += 1
 
         def done(_work: Future[None]) -> None:
+            carry.drop()
             self.count -= 1
             ended(carry)
 

@@ -138,12 +138,13 @@ class Channel(Ending):
 
     def _flush_whole(self) -> None:
         """Writes all there is: nobody comes back for the rest."""
+        is_entered = self._is_paused or self._carry is not None
         self._recall()
         out, self._out, self._out_bytes = self._out, [], 0
         if out and self._transport is not None:
             self._transport.writelines(out)
-            if self._is_paused:
-                self._weigh()
+        if is_entered:
+            self._weigh()
 
     def _pause_reading(self) -> None:
         if self._is_reading and self._transport is not None:
@@ -185,7 +186,10 @@ class Channel(Ending):
     def _weigh(self) -> None:
         """Enters what waits for the client, where that is much."""
         size = self._queued_bytes + self.buffered_bytes
-        if self._is_paused:
+        if self._carry is not None:
+            # What is carried is on its way; what has come behind it waits.
+            size += self._out_bytes - self._carry.size_bytes
+        elif self._is_paused:
             size += self._out_bytes
         if size > COPY_BYTES_MAX:
             self.server.unsent.enter(self, size)

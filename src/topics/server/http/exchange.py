@@ -86,13 +86,13 @@ class Exchange(Channel):
         self._pause_reading()
 
     def _is_busy(self) -> bool:
-        limits = self._limits
         return (
             self._is_paused
+            or self._is_portioned
             or self._is_blocked
-            or self._queued_bytes > limits.out_bytes_max
-            or self._out_bytes > 2 * limits.out_bytes_max
-            or len(self._queue) >= limits.pending_max
+            or self._queued_bytes > self._limits.out_bytes_max
+            or self._out_bytes > 2 * self._limits.out_bytes_max
+            or len(self._queue) >= self._limits.pending_max
         )
 
     def _line_up(self, request: Request) -> None:

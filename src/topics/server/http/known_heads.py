@@ -299,7 +299,7 @@ class Repeated(Exchange):
         if key:
             request.own_key = key
         self._is_feeding = True
-        if self._queue or self._is_paused or self._backlog is not None:
+        if self._queue or self._is_paused or self._is_portioned or self._backlog is not None:
             self._line_up(request)
         else:
             answer = self._call_handler(request)

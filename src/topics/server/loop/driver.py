@@ -228,15 +228,21 @@ class Driver:
     def work_soon(self) -> None:
         """Somebody waits for what is done beside the loop."""
         if self._timer is not None and self.is_ready:
+            # Without a timer it is next anyway.
             self._timer.cancel()
             self._timer = self.loop.call_soon(self._maintain)
 
     def _maintain(self) -> None:
         if not self.is_ready:
             return
+        if self._timer is not None:
+            # It may be that of another call, which this one takes the place of.
+            self._timer.cancel()
+            self._timer = None
         if self.is_flush_due:
-            # Somebody waits for the end of this turn, which is in front of the next call.
-            self._timer = self.loop.call_soon(self._maintain)
+            # Somebody waits for the end of this turn. Behind it in the same one: sockets are read
+            # before the next, and may always bring something.
+            self._turn_end.defer_behind(self._maintain)
             return
         more = False
         budget_s = self._slice_s()

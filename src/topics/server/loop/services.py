@@ -227,10 +227,8 @@ class Services:
         """As `reading`, for a read in pieces: a slice of them at a time, others in between.
 
         It begins anew when the cold store has given what it missed, and is given up when its client
-        goes. Where others have something done it begins behind what they ask for in this turn.
+        goes. It begins at once: what a client sends behind it is not to be seen by it.
         """
-        if self.company.is_present():
-            return self._slice_later(call, begin, answer, None, is_shared=True)
         return self.reading(call, partial(self._slice, call, begin, answer))
 
     def _slice(
@@ -256,7 +254,7 @@ class Services:
         call: Call,
         begin: Callable[[], Steps[T]],
         answer: Callable[[T], Answer],
-        steps: Steps[T] | None,
+        steps: Steps[T],
         *,
         is_shared: bool,
     ) -> Answer:
@@ -274,7 +272,7 @@ class Services:
         call: Call,
         begin: Callable[[], Steps[T]],
         answer: Callable[[T], Answer],
-        steps: Steps[T] | None,
+        steps: Steps[T],
     ) -> None:
         if not call.is_gone:
             more = partial(self._slice, call, begin, answer, steps)
