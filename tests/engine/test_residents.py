@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from array import array
 
 import pytest
@@ -42,3 +43,16 @@ def test_it_is_a_queue_from_which_anybody_may_leave(seed: int) -> None:
         residents.remove(model.pop(0))
     assert residents.oldest() is None
     assert residents.bytes == 0
+
+
+def test_a_few_that_stay_take_no_room_for_those_that_left() -> None:
+    residents = Residents()
+    blocks = [block_of(1) for _ in range(50 * TOGETHER)]
+    for block in blocks:
+        residents.add(block)
+    stay = blocks[::TOGETHER]
+    for block in set(blocks) - set(stay):
+        residents.remove(block)
+    parts = {block.resident_in for block in stay}
+    assert sum(sys.getsizeof(part.blocks) for part in parts if part is not None) < 4_000 * len(stay)
+    assert residents.oldest() is stay[0]

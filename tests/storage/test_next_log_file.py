@@ -176,7 +176,42 @@ def test_a_file_that_does_not_suit_is_passed_and_stays_without_groups(log: Log, 
     line, counts = log.read()
     assert (line.damage, counts[1]) == (None, 0)
     assert sum(counts) == log.shard.lsn - 1
+    # Its room has been given back.
+    assert [len(raw) for path, raw in log.disk.files().items() if "0002.wal" in path] == [SECTOR]
     log.close()
+
+
+def test_a_passed_file_gives_its_room_to_the_one_that_is_needed(log: Log) -> None:
+    """Nothing is refused for a file that was made before anybody needed it."""
+    log.until_ready()
+    log.disk.capacity_bytes = log.disk.used_bytes() + 40 * KIB
+    log.write(80 * KIB)
+    assert log.shard.current.number == 3
+    line, counts = log.read()
+    assert (line.damage, counts[1], counts[2]) == (None, 0, 1)
+
+
+def test_nothing_is_written_where_a_sync_has_failed_meanwhile(log: Log) -> None:
+    """The sync thread makes the next file, and the writer waits for it to go on in it."""
+    log.fill(0.5)
+    while log.shard.offset + 12 * KIB <= log.shard.current.capacity:
+        log.write()
+    is_making, may_end = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        is_making.set()
+        assert may_end.wait(20)
+
+    log.faults.fault = Fault("sync", errno=errno.EIO, path_contains="0002.wal", action=stall)
+    maker = threading.Thread(target=log.shard.prepare)
+    maker.start()
+    assert is_making.wait(20)
+    threading.Timer(0.05, may_end.set).start()
+    position = log.shard.position
+    with pytest.raises(Poisoned):
+        log.write(8000)
+    maker.join()
+    assert log.shard.position == position
 
 
 def test_a_passed_file_stays_ready_where_there_is_no_other(log: Log) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.directories import SMALL, busy, fill, flip, image, look, look_at, topics
+from tests.support.engines import PATH, World
 from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
 from topics.engine.offline.check import check
@@ -446,3 +447,27 @@ def test_repair_forgets_leases_and_keeps_what_was_moved(directory: Path) -> None
         assert (after.in_flight, after.dead_lettered) == (0, dead)
         assert after.ready == engine.state("jobs").count
         assert len(engine.claim("jobs", "c", 100).seqs) == after.ready
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_without_any_snapshot_a_log_that_begins_with_an_empty_file_is_kept(
+    durability: str, is_synced: bool
+) -> None:
+    """Checkpoints of an idle log leave such a file as the first; nobody knows where it began."""
+    world = World(wal_shards=1)
+    engine = world.engine
+    engine.append("t", [{"data": n} for n in range(3)], config={"durability": durability})
+    for _ in range(3):
+        engine.checkpoint()
+    engine.append("t", [{"data": n} for n in range(3, 7)])
+    if is_synced:
+        engine.sync()
+    world.end("kill")
+    for path in [path for path in world.disk.files() if "/snap/" in path]:
+        world.disk.unlink(path)
+    settings, clock = world.settings, world.clock
+    done = repair(world.disk, PATH, accept_loss=True, settings=settings, clock=clock)
+    assert (done.lost, len(done.renamed)) == ([], 1)
+    recovered = world.open().diff(done.renamed[0])
+    assert [record.value for record in recovered.records] == list(range(7))

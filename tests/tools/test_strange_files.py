@@ -101,6 +101,15 @@ def test_a_link_in_the_place_of_a_directory_is_not_followed(directory: Path, nam
     assert image(outside) == before
 
 
+def test_what_stands_in_the_place_of_a_temporary_file_is_left_there(directory: Path) -> None:
+    link = directory / "MARKS.tmp"
+    link.symlink_to("/nowhere")
+    for _ in range(2):
+        with pytest.raises(TopicsError, match="nothing was changed"):
+            Engine.open(directory)
+        assert link.is_symlink()
+
+
 @pytest.mark.parametrize("name", quick_first(FILES, 2))
 def test_a_pipe_hangs_nobody(directory: Path, name: str) -> None:
     path = file_in(directory, name)

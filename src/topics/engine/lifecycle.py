@@ -28,9 +28,9 @@ from topics.engine.upkeep.scrub import Scrubbed, scrub
 from topics.errors import Closed, DiskFull, Poisoned, StorageError, WrongThread
 from topics.settings import EMBEDDED_FILE_BYTES, Settings, check
 from topics.storage.datadir import DataDir
+from topics.storage.disk_errors import typed
 from topics.storage.fs import AnyPath, Fs, OsFs, join, make_directory, owner_name, text_of
 from topics.storage.tiers import open_store
-from topics.storage.wal import typed
 from topics.storage.wal_stats import WalStats
 
 SLICE_S = 0.002

@@ -32,7 +32,7 @@ from topics.storage import columns as columns_codec
 from topics.storage.columns import Columns
 from topics.types import Payload
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SECTOR = 512
 GROUP_MAGIC = b"TOPGRP\x00\x01"
 FILE_MAGIC = b"TOPWAL\x00\x01"

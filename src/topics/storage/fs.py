@@ -347,8 +347,10 @@ def write_whole(fs: Fs, directory: str, name: str, parts: Sequence[bytes]) -> No
     Leaves nothing behind when it raises OSError, or what the next start removes.
     """
     temporary = join(directory, name + ".tmp")
+    # What can not be opened is nothing of ours to remove.
+    file = fs.open(temporary, create=True)
     try:
-        with opened(fs, temporary, create=True) as file:
+        with contextlib.closing(file):
             file.truncate(0)
             at = 0
             for part in parts:

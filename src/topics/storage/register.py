@@ -16,9 +16,9 @@ import threading
 
 import msgspec
 
+from topics.storage.disk_errors import typed
 from topics.storage.frames import checksum_of
 from topics.storage.fs import File, Fs, join, opened, read_all
-from topics.storage.wal import typed
 
 MAGIC = b"TOPREG\x00\x01"
 ENTRY = struct.Struct("<QI")

@@ -16,14 +16,14 @@ Promises:
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from dataclasses import dataclass, field
 
 from topics.clock import Clock
-from topics.errors import DiskFull, Overloaded, Poisoned, StorageError
+from topics.errors import DiskFull, Overloaded, Poisoned
 from topics.settings import Settings
 from topics.storage import frames, wal_files
+from topics.storage.disk_errors import FULL, NO_FILES
 from topics.storage.footing import Footings
 from topics.storage.frames import SECTOR, FileHeader, Mark
 from topics.storage.fs import Fs
@@ -37,18 +37,6 @@ START_BYTES = 8 * 1024
 SPARE_PART = 16
 # Beyond the end of any file.
 NEVER = 1 << 62
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_FILES = (errno.EMFILE, errno.ENFILE)
-
-
-def typed(error: OSError, what: str) -> DiskFull | StorageError:
-    """An error of the operating system as one of ours, where nothing was written yet."""
-    if error.errno in FULL:
-        return DiskFull(f"{what}: no space left on the device")
-    if error.errno in NO_FILES:
-        return Overloaded(f"{what}: too many files are open; nothing is lost, try again")
-    where = f": {error.filename}" if error.filename else ""
-    return StorageError(f"{what}: {error.strerror or error}{where}")
 
 
 @dataclass(slots=True)
@@ -169,8 +157,7 @@ class Shard:
         may_use_reserve: bool,
     ) -> Mark:
         """Writes one group and returns the place after it."""
-        if self.poison is not None:
-            raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
+        self._require_sound()
         began = self.clock.monotonic_s()
         length = frames.GROUP.size + frames.ENTRY.size * len(entries)
         length += sum(map(len, columns)) + sum(map(len, payloads))
@@ -231,6 +218,10 @@ class Shard:
             current.file.allocate(current.allocated)
             current.capacity = current.allocated
 
+    def _require_sound(self) -> None:
+        if self.poison is not None:
+            raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
+
     def _write_behind(self, payloads: list[bytes], offset: int) -> None:
         for payload in payloads:
             self.current.file.pwrite(payload, offset)
@@ -258,8 +249,7 @@ class Shard:
 
     def rotate(self) -> None:
         """Goes on in a new file; raises DiskFull or Poisoned with the log as it was."""
-        if self.poison is not None:
-            raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
+        self._require_sound()
         try:
             self._rotate(0, 0)
         except OSError as error:
@@ -268,14 +258,15 @@ class Shard:
     def _rotate(self, length: int, spare: int) -> None:
         room = frames.padded(SECTOR + length + self.settings.wal_reserve_bytes)
         with self.making:
+            # Whoever made a file meanwhile may have met a failure.
+            self._require_sound()
             left, following = [self.current], self.ready
-            if following is not None and not self._suits(following, room):
+            if following is None:
+                following = self._following(self.current.number + 1, room, spare)
+            elif not self._suits(following, room):
                 # MARKS names it: it stays in the row, without groups.
                 left.append(following)
-                following = None
-            if following is None:
-                capacity = max(self.settings.wal_file_bytes, room)
-                following = self._following(left[-1].number + 1, capacity, room, spare)
+                following = self._instead(following, room, spare)
             with self.lock:
                 self.unsynced += left
                 self.current, self.ready = following, None
@@ -304,14 +295,29 @@ class Shard:
         """Whether a file that was made before anybody knew what for is the one that is needed."""
         return ready.capacity >= room and ready.is_routed == self.is_routed
 
-    def _following(self, number: int, capacity: int, capacity_min: int, spare: int) -> WalFile:
+    def _instead(self, passed: WalFile, room: int, spare: int) -> WalFile:
+        """The file behind one that does not suit, which may need the room of that. Raises OSError.
+
+        What could not be made for another reason leaves it as it was: it may suit the next time.
+        """
+        try:
+            following = self._following(passed.number + 1, room, spare)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            passed.give_back()
+            return self._following(passed.number + 1, room, spare)
+        passed.give_back()
+        return following
+
+    def _following(self, number: int, capacity_min: int, spare: int) -> WalFile:
         """The next file: a smaller one, with something spare, where a whole one has no room.
 
         Else a disk with less room than that would stay full whatever is deleted: space comes back
         with a checkpoint, which begins with a new file, the smallest, and needs what is spare for
         itself. Raises OSError.
         """
-        is_whole = True
+        is_whole, capacity = True, max(self.settings.wal_file_bytes, capacity_min)
         while True:
             try:
                 return self.create_file(number, capacity, 0 if is_whole else spare)

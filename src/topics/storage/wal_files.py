@@ -8,10 +8,11 @@ Which frame it will begin with nobody knows by then: its first group says that.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from dataclasses import dataclass
 
-from topics.storage.frames import FileHeader
+from topics.storage.frames import SECTOR, FileHeader
 from topics.storage.fs import File, Fs, discard, join
 
 
@@ -42,6 +43,12 @@ class WalFile:
     is_routed: bool
     path: str
 
+    def give_back(self) -> None:
+        """Gives back the room of a file without groups, to which nothing will be written."""
+        self.capacity = SECTOR
+        with contextlib.suppress(OSError):
+            self.file.truncate(SECTOR)
+
 
 def create(fs: Fs, directory: str, header: FileHeader, spare: int) -> WalFile:
     """Makes a file durably, under its name; so much is to be spare beside it.
@@ -53,7 +60,8 @@ def create(fs: Fs, directory: str, header: FileHeader, spare: int) -> WalFile:
     file = fs.open(path, create=True)
     try:
         file.allocate(capacity + spare)
-        if spare:
+        if file.size() > capacity:
+            # What is to be spare, or what a larger one left that could not be removed.
             file.truncate(capacity)
             # Or a crash could keep the header and the length of before: that is no log file.
             file.sync()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from topics.errors import Poisoned
 from topics.storage import frames
+from topics.storage.disk_errors import FULL
 from topics.storage.fs import discard
-from topics.storage.wal import FULL, START_BYTES, Shard
+from topics.storage.wal import START_BYTES, Shard
 
 
 def start_bytes(needed: int) -> int:

@@ -41,7 +41,8 @@ def salvage(data: DataDir, line: Timeline, *, first_number: int) -> Iterator[Str
         for first, stop in _stretches(groups):
             part = part_of(groups, first, stop)
             lost = _lost(line, log_file, part)
-            if lost != 0 and not line.end < line.mark:
+            if lost != 0 and line.lsn is not None and not line.end < line.mark:
+                # A torn end. Where nobody knows the beginning, what is there is the beginning.
                 return
             yield Stretch(log_file.path, part, lost)
             line.lsn = frames.next_lsn(part)

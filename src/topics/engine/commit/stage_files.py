@@ -16,9 +16,9 @@ from topics.engine.commit.background import Background, Job
 from topics.errors import StorageError, TopicsError
 from topics.storage import stage_file
 from topics.storage.datadir import DataDir
+from topics.storage.disk_errors import typed
 from topics.storage.fs import discard, join, write_whole
 from topics.storage.stage_file import StageId
-from topics.storage.wal import typed
 
 # Told with what went wrong, or None.
 Ended = Callable[[TopicsError | None], None]

@@ -5,12 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from topics.storage import columns as columns_codec
 from topics.storage import flags
 from topics.storage.columns import Columns, Spans
 from topics.storage.segment import DEAD, Row, SegmentInfo
+
+if TYPE_CHECKING:
+    from topics.engine.state.residents import Part
 
 # An open block that reached this is ended by the next write.
 JOINED_BYTES_MAX = 240 * 1024
@@ -46,7 +49,7 @@ class Block:
         self.dead_count = 0
         self.segment: Segment | None = None
         # Where those are that are in memory although a segment has them (`residents`).
-        self.resident_in: dict[Block, int] | None = None
+        self.resident_in: Part | None = None
         self.row: Row | None = None
 
     @property

@@ -11,6 +11,17 @@ from collections import deque
 from topics.engine.state.block import Block
 
 TOGETHER = 1024
+# A dictionary keeps the room of the most it ever held: with so few left it is made anew.
+FEW = 64
+
+
+class Part:
+    """Some of them, each with what it counted for when it came."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self) -> None:
+        self.blocks: dict[Block, int] = {}
 
 
 class Residents:
@@ -18,19 +29,18 @@ class Residents:
 
     def __init__(self) -> None:
         self.bytes = 0
-        # Each with what it counted for when it came.
-        self._parts: deque[dict[Block, int]] = deque([{}])
+        self._parts: deque[Part] = deque([Part()])
         self._room = TOGETHER
 
     def add(self, block: Block) -> None:
         """As the newest."""
         self.remove(block)
         if not self._room:
-            self._parts.append({})
+            self._parts.append(Part())
             self._room = TOGETHER
         self._room -= 1
-        self._parts[-1][block] = block.size
-        block.resident_in = self._parts[-1]
+        part = block.resident_in = self._parts[-1]
+        part.blocks[block] = block.size
         self.bytes += block.size
 
     def remove(self, block: Block) -> None:
@@ -38,14 +48,13 @@ class Residents:
         part, block.resident_in = block.resident_in, None
         if part is None:
             return
-        self.bytes -= part.pop(block)
-        if not part:
-            # What it once held keeps its room otherwise.
-            part.clear()
+        self.bytes -= part.blocks.pop(block)
+        if len(part.blocks) in (0, FEW):
+            part.blocks = dict(part.blocks)
 
     def oldest(self) -> Block | None:
-        while not self._parts[0]:
+        while not self._parts[0].blocks:
             if len(self._parts) == 1:
                 return None
             self._parts.popleft()
-        return next(iter(self._parts[0]))
+        return next(iter(self._parts[0].blocks))

@@ -22,10 +22,10 @@ from topics.storage import cold as cold_codec
 from topics.storage import flags
 from topics.storage import segment as codec
 from topics.storage.columns import Columns, Spans
+from topics.storage.disk_errors import NO_FILES, typed
 from topics.storage.fs import File, Fs, join, opened
 from topics.storage.segment import FileBytes, Row, SegmentInfo
 from topics.storage.tiers import Store
-from topics.storage.wal import NO_FILES, typed
 
 OPEN_FILES_MAX = 128
 # Cold blocks whose spans are kept: a cap that evicts asks for those of one block again and again.

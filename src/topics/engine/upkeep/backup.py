@@ -30,9 +30,9 @@ import msgspec
 from topics.engine.commit.core import Core
 from topics.engine.upkeep.copying import Copying
 from topics.errors import Conflicting, Poisoned, TopicsError
+from topics.storage.disk_errors import typed
 from topics.storage.tiers import Store
 from topics.storage.vault import Manifest
-from topics.storage.wal import typed
 
 State = Literal["running", "done", "failed"]
 

@@ -17,8 +17,8 @@ from topics.engine.commit.ticket import Ticket
 from topics.engine.state.topic import Topic
 from topics.engine.upkeep.scrub import Scrubbed, scrub
 from topics.errors import Closed, Poisoned, StorageError, TopicsError
+from topics.storage.disk_errors import typed
 from topics.storage.segment import SegmentInfo
-from topics.storage.wal import typed
 
 # Rows of segments that are added up in one slice.
 ROWS_SLICE = 2000

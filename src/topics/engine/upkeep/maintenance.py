@@ -17,8 +17,8 @@ from topics.engine.upkeep.erasing import Eraser, closed
 from topics.engine.upkeep.freezing import Freezer
 from topics.engine.upkeep.reclaiming import Reclaimer
 from topics.errors import Closed, DiskFull, Poisoned, TopicsError
+from topics.storage.disk_errors import FULL, NO_FILES, typed
 from topics.storage.frames import Mark
-from topics.storage.wal import FULL, NO_FILES, typed
 
 TICK_S = 0.05
 FOLD_KEYS = 500

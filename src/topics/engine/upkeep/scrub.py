@@ -25,9 +25,9 @@ from topics.engine.upkeep.checkpoint import checkpoint
 from topics.engine.upkeep.rewriting import ROWS_SLICE, block_at, rewrite
 from topics.errors import StorageError, StoreUnreachable
 from topics.storage import segment, snapshot
+from topics.storage.disk_errors import typed
 from topics.storage.fs import join, shown
 from topics.storage.tiers import Store
-from topics.storage.wal import typed
 
 
 class Scrubbed(msgspec.Struct):
