@@ -21,11 +21,12 @@ import xxhash
 
 from topics.clock import Clock
 from topics.errors import Closed, CorruptData, TopicsError
-from topics.storage import cold, frames, segment, snapshot, stage_file, vault, wal_files
+from topics.storage import cold, frames, marks, segment, snapshot, stage_file, vault, wal_files
 from topics.storage.datadir import DataDir
 from topics.storage.flags import doubtful
 from topics.storage.frames import SECTOR, Mark
 from topics.storage.fs import join, opened
+from topics.storage.marks import ANYTHING, Key, Vouch
 from topics.storage.segment import Bytes, FileBytes, SegmentInfo
 from topics.storage.snapshot import Snapshot
 from topics.storage.stage_file import StageId
@@ -67,6 +68,7 @@ class Copying:
     _infos: dict[int, SegmentInfo] = field(default_factory=dict)
     _flags: dict[int, bytes] = field(default_factory=dict)
     _is_from_beginning: bool = False
+    _earlier: dict[Key, Vouch] = field(default_factory=dict)
 
     # -- what there is -----------------------------------------------------------------------
 
@@ -90,6 +92,8 @@ class Copying:
             for number, sums in each.sums().items():
                 if doubtful(self._infos[number].rows, self._flags[number], sums):
                     raise CorruptData(f"segment {number}: its delete flags are damaged")
+        # What is there of earlier generations was settled when this one began.
+        self._earlier = marks.read(data.fs, data.root).lines
         # Files leave the log in their order: where the very first is, none has left.
         self._is_from_beginning = (1, 0, 1) in self._log_names()
         self.amounts.bytes_all = sum(info.flags_at for info in self._infos.values())
@@ -243,14 +247,15 @@ class Copying:
         for parsed in self._log_names():
             if not self._is_needed(*parsed):
                 continue
-            upto = None
+            mark = self._earlier.get(parsed[:2], ANYTHING).mark
             if parsed[0] == generation:
                 mark = marks[parsed[1]]
-                if parsed[2] > mark.number and not self._is_named(*parsed):
-                    continue
-                upto = mark.offset if parsed[2] == mark.number else None
-                if parsed[2] > mark.number:
-                    upto = SECTOR
+            if parsed[2] > max(mark.number, 1) and not self._is_named(*parsed):
+                # Of an earlier generation it is behind a torn end, where a crash has left it.
+                continue
+            upto = mark.offset if parsed[2] == mark.number else None
+            if parsed[2] > mark.number:
+                upto = SECTOR
             copies.append(self._log(*parsed, upto))
         return copies
 
