@@ -201,6 +201,24 @@ def test_any_number_of_starts_leave_no_room_taken(world: World) -> None:
     assert len([path for path in world.disk.files() if "/wal/" in path]) <= 2
 
 
+def test_a_file_that_was_cut_short_while_it_was_made_keeps_no_room() -> None:
+    """It has its room before it has its header."""
+    world = World(wal_shards=1)
+    world.engine.put_topic("t", {"durability": "fsync"})
+    disks: list[FakeDisk] = []
+
+    def note(_index: int, _operation: str, path: str) -> None:
+        if path == log_path(2):
+            disks.append(world.disk.clone().kill())
+
+    world.disk.on_mutation = note
+    until_ready(world)
+    for disk in disks:
+        with Engine.open(PATH, clock=world.clock, fs=disk, settings=world.settings):
+            assert len(disk.files().get(log_path(2), b"")) <= SECTOR
+    assert len(disks) >= 2
+
+
 def test_trimming_leaves_what_was_made_ahead(world: World) -> None:
     for _ in range(3):
         until_ready(world)
@@ -233,10 +251,11 @@ def test_a_backup_has_an_empty_file_only_if_a_snapshot_names_it(world: World, is
         assert engine.state("t").head_seq == world.engine.state("t").head_seq
 
 
+@pytest.mark.parametrize("is_cut", [False, True], ids=["made ahead", "first of a snapshot"])
 def test_a_restored_log_is_vouched_for_in_front_of_an_empty_file(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:
-    """What an earlier generation had made ahead is restored too, and hides nothing."""
+    """What an earlier generation had made ahead is left out; what is restored hides nothing."""
     laid, lay_out = {}, marks.lay_out
 
     def noted(fs: FakeDisk, root: str, *, generation: int, lines: dict[Key, Vouch]) -> None:
@@ -244,17 +263,22 @@ def test_a_restored_log_is_vouched_for_in_front_of_an_empty_file(
         lay_out(fs, root, generation=generation, lines=lines)
 
     monkeypatch.setattr(marks, "lay_out", noted)
+    if is_cut:
+        world.engine.checkpoint()
     world.restart("kill")
     world.fill("t", 1)
     world.clock.advance(1)
     world.engine.backup(DEST)
     store = DirectoryStore(world.disk, DEST)
     [manifest] = backups.manifests(store)
-    assert [(log.generation, log.number) for log in manifest.logs] == [(1, 1), (1, 2), (2, 1)]
+    earlier = [(1, 1), (1, 2)] if is_cut else [(1, 1)]
+    assert [(log.generation, log.number) for log in manifest.logs] == [*earlier, (2, 1)]
     restore(world.disk, store, "/restored", manifest, moment=None, clock=world.clock)
     assert check(world.disk, "/restored", clock=world.clock).ok
+    # With a snapshot the log begins with the file that it names.
     end = groups_of(world.disk, log_path(1)).end
-    assert (laid[1, 0].last_file, laid[1, 0].mark) == (2, (1, end))
+    expected = (2, (2, SECTOR)) if is_cut else (1, (1, end))
+    assert (laid[1, 0].last_file, laid[1, 0].mark) == expected
 
 
 def test_a_full_disk_goes_on_in_the_file_that_is_ready(world: World) -> None:

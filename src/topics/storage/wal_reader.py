@@ -141,6 +141,9 @@ def _read_files(
         if header is None or log_file.number != first_number + position:
             if _has_groups(data, rest):
                 line.damage = _damage(data, line, rest)
+            elif header is None:
+                # It never was ready, and there is nothing in it: its room is given back.
+                line.ends[log_file.path] = 0
             return
         line.boot_id = line.boot_id or header.boot_id
         groups = frames.scan_groups(raw, header.file_id)
