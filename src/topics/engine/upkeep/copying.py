@@ -21,12 +21,22 @@ import xxhash
 
 from topics.clock import Clock
 from topics.errors import Closed, CorruptData, TopicsError
-from topics.storage import cold, frames, marks, segment, snapshot, stage_file, vault, wal_files
+from topics.storage import (
+    cold,
+    frames,
+    marks,
+    segment,
+    snapshot,
+    stage_file,
+    vault,
+    wal_files,
+    wal_reader,
+)
 from topics.storage.datadir import DataDir
 from topics.storage.flags import doubtful
 from topics.storage.frames import SECTOR, Mark
 from topics.storage.fs import join, opened
-from topics.storage.marks import ANYTHING, Key, Vouch
+from topics.storage.marks import ANYTHING, Key
 from topics.storage.segment import Bytes, FileBytes, SegmentInfo
 from topics.storage.snapshot import Snapshot
 from topics.storage.stage_file import StageId
@@ -68,7 +78,8 @@ class Copying:
     _infos: dict[int, SegmentInfo] = field(default_factory=dict)
     _flags: dict[int, bytes] = field(default_factory=dict)
     _is_from_beginning: bool = False
-    _earlier: dict[Key, Vouch] = field(default_factory=dict)
+    # How far the timelines of earlier generations go.
+    _earlier: dict[Key, Mark] = field(default_factory=dict)
 
     # -- what there is -----------------------------------------------------------------------
 
@@ -92,11 +103,26 @@ class Copying:
             for number, sums in each.sums().items():
                 if doubtful(self._infos[number].rows, self._flags[number], sums):
                     raise CorruptData(f"segment {number}: its delete flags are damaged")
-        # What is there of earlier generations was settled when this one began.
-        self._earlier = marks.read(data.fs, data.root).lines
+        self._reach_earlier()
         # Files leave the log in their order: where the very first is, none has left.
         self._is_from_beginning = (1, 0, 1) in self._log_names()
         self.amounts.bytes_all = sum(info.flags_at for info in self._infos.values())
+
+    def _reach_earlier(self) -> None:
+        """Finds out how far earlier generations go: as far as the starts after them have read.
+
+        What a crash has left behind a torn end is still there, and belongs to nothing.
+        """
+        known = marks.read(self.data.fs, self.data.root)
+        for line in wal_reader.list_timelines(self.data):
+            if line.generation == known.generation:
+                continue
+            mark = known.lines.get((line.generation, line.shard), ANYTHING).mark
+            first = max(mark.number, line.files[0].number)
+            if mark != ANYTHING.mark:
+                for _ in wal_reader.read_timeline(self.data, line, first_number=first):
+                    pass
+            self._earlier[line.generation, line.shard] = max(mark, line.end)
 
     def _remember(self) -> None:
         """What is there of earlier backups."""
@@ -247,9 +273,7 @@ class Copying:
         for parsed in self._log_names():
             if not self._is_needed(*parsed):
                 continue
-            mark = self._earlier.get(parsed[:2], ANYTHING).mark
-            if parsed[0] == generation:
-                mark = marks[parsed[1]]
+            mark = marks[parsed[1]] if parsed[0] == generation else self._earlier[parsed[:2]]
             if parsed[2] > max(mark.number, 1) and not self._is_named(*parsed):
                 # Of an earlier generation it is behind a torn end, where a crash has left it.
                 continue
