@@ -34,8 +34,8 @@ BACKUP_MUTANTS = (
     ),
     Mutant(
         "backup without the end of the log", "engine/upkeep/copying.py",
-        "                if parsed[2] > mark.number:\n",
-        "                if parsed[2] >= mark.number:\n",
+        "            if parsed[2] > mark.number:\n",
+        "            if parsed[2] >= mark.number:\n",
         area="backup", first="histories", is_quick=False,
     ),
     Mutant(
