@@ -431,3 +431,30 @@ def test_a_crash_never_leaves_a_file_longer_than_its_header_says(
         crashed = disk.crash(CrashPlan("any", "random-writes", "keep", seed=seed))
         (name,) = crashed.listdir("/")
         assert len(wal_reader.read_log(crashed, f"/{name}")) <= 80 * KIB
+
+
+def test_a_sync_of_marks_that_fails_is_told_to_everybody_who_waits_for_one(log: Log) -> None:
+    """The system tells of it once; whoever syncs beside the first hears of it from us."""
+    is_syncing, may_end = threading.Event(), threading.Event()
+    told: list[OSError] = []
+
+    def stall() -> None:
+        is_syncing.set()
+        assert may_end.wait(20)
+
+    def settle() -> None:
+        try:
+            log.shard.marks.settle()
+        except OSError as error:
+            told.append(error)
+
+    log.faults.fault = Fault("sync", errno=errno.EIO, path_contains="MARKS", action=stall)
+    threads = [threading.Thread(target=settle) for _ in range(2)]
+    threads[0].start()
+    assert is_syncing.wait(20)
+    threads[1].start()
+    threads[1].join(0.05)
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    assert len(told) == 2

@@ -225,6 +225,8 @@ class Marks:
         # Whether this generation is in use; said with the next settling.
         self.is_ready = False
         self._lock = threading.Lock()
+        # Held by who syncs; whoever holds it may take the other one, never the other way round.
+        self._syncing = threading.Lock()
         # Whether something was entered that no sync has covered.
         self.is_dirty = False
         self.settled_s = 0.0
@@ -248,15 +250,17 @@ class Marks:
 
     def settle(self) -> None:
         """Makes what was entered durable, in both slots of each shard. Raises OSError."""
-        with self._lock:
-            for shard, vouch in enumerate(self._vouches):
-                self._write(shard, vouch)
-            self.is_dirty = False
-        try:
-            self._file.sync()
-        except OSError as error:
-            self._failed = error
-            raise
+        # One at a time: the system tells of a failed sync once, and would tell only one of two.
+        with self._syncing:
+            with self._lock:
+                for shard, vouch in enumerate(self._vouches):
+                    self._write(shard, vouch)
+                self.is_dirty = False
+            try:
+                self._file.sync()
+            except OSError as error:
+                self._failed = error
+                raise
 
     def is_due(self, now_s: float) -> bool:
         """Whether the log has been busy for so long that the vouch should be made durable."""
