@@ -247,21 +247,10 @@ class Services:
                 next(steps)
         except StopIteration as done:
             return answer(done.value)
-        return self._slice_later(call, begin, answer, steps, is_shared=is_shared)
-
-    def _slice_later(
-        self,
-        call: Call,
-        begin: Callable[[], Steps[T]],
-        answer: Callable[[T], Answer],
-        steps: Steps[T],
-        *,
-        is_shared: bool,
-    ) -> Answer:
-        """Goes on after a while, or behind what others have asked for."""
         call.mind_leaving()
         following = partial(self._next_slice, call, begin, answer, steps)
         if is_shared:
+            # Behind what others have asked for.
             self.turn_end.defer_behind(following)
         else:
             self.loop.call_later(READ_SLICE_S, following)
