@@ -13,6 +13,7 @@ import multiprocessing
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from bench.processes import in_child
 from bench.report import Report, percentile
 from tests.support.servers import Served
 from topics.engine.engine import Engine
+from topics.engine.reading.ranges import RangePage
 from topics.server.routes import arrow
 from topics.settings import Settings
 
@@ -33,7 +35,7 @@ ROUNDS = 7
 RANGE_RECORDS = 25_000
 WRITES_A_SECOND = 500
 SECONDS = 3
-TURNS = 5
+TURNS = 9
 
 
 def run(report: Report) -> None:
@@ -70,9 +72,10 @@ def measure(name: str) -> dict[str, float]:
             engine.checkpoint()
             topic = "copies" if name == STAMPED else "t"
             count = engine.state(topic).head_seq
+            encoder = arrow.Encoder()
             return {
-                "arrow": _best(count, lambda: _ranges(engine, topic, as_arrow=True)),
-                "json": _best(count, lambda: _ranges(engine, topic, as_arrow=False)),
+                "arrow": _best(count, lambda: _ranges(engine, topic, encoder.encode)),
+                "json": _best(count, lambda: _ranges(engine, topic, _as_json)),
                 "diff": _best(count, lambda: _diffs(engine, topic)),
                 "copy": _best(count, _Copy(count)),
             }
@@ -105,11 +108,15 @@ def _best(count: int, work: Any) -> float:
     return count / min(spent)
 
 
-def _ranges(engine: Engine, topic: str, *, as_arrow: bool) -> None:
+def _as_json(page: RangePage) -> bytes:
+    return page.records_json
+
+
+def _ranges(engine: Engine, topic: str, answer: Callable[[RangePage], object]) -> None:
     at, is_complete = 0, False
     while not is_complete:
         page = engine.range(topic, from_seq=at)
-        _ = arrow.encode(page) if as_arrow else page.records_json
+        answer(page)
         at, is_complete = page.next_from_seq, page.complete
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import random
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +77,7 @@ def by_arrow(page: RangePage) -> Told:
     import pyarrow as pa
     import pyarrow.ipc as ipc
 
-    reader = ipc.open_stream(pa.BufferReader(b"".join(arrow.encode(page))))
+    reader = ipc.open_stream(pa.BufferReader(b"".join(arrow.Encoder().encode(page))))
     rows: list[Row] = []
     for batch in reader:
         batch.validate(full=True)
@@ -277,3 +279,23 @@ def matches(tag: object, match: Any) -> bool:
     if not isinstance(tag, str):
         return False
     return tag == match if isinstance(match, str) else tag.startswith(match[2][:-1])
+
+
+@pytest.mark.parametrize("fields", [{}, {"tag": "a", "node": "n", "meta": {"k": "v", "l": "w"}}])
+def test_no_step_of_a_large_range_is_long(fields: dict[str, Any]) -> None:
+    """Others wait for one of them, whatever the range comes to."""
+    world = World()
+    for _ in range(10):
+        world.engine.append("t", [{"data": "x" * 200, **fields}] * 2000)
+    encoder, page = arrow.Encoder(), world.engine.range("t")
+    longest: list[float] = []
+    for _ in range(3):
+        took, steps = [], encoder.steps(page)
+        with contextlib.suppress(StopIteration):
+            while True:
+                began = time.thread_time()
+                next(steps)
+                took.append(time.thread_time() - began)
+        longest.append(max(took) / sum(took))
+    assert page.count == 20_000
+    assert min(longest) < 0.1

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.servers import inside
 from topics.server.http import giving_way
-from topics.server.http.giving_way import Company, GivingWay
+from topics.server.http.giving_way import Company
 from topics.server.http.turns import TurnEnd
 
 
@@ -51,17 +51,3 @@ def test_a_backup_does_not_rest_for_whoever_waits_for_it(
         assert not has_company()
         client.get("/v0/topics")
         served.wait_until(has_company)
-
-
-@pytest.mark.parametrize("is_needed", [True, False])
-def test_it_gives_way_as_often_as_needed(is_needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After every so much work, and not more often."""
-    now_s, given = 0, []
-    monkeypatch.setattr(giving_way, "WORK_S", 4)
-    monkeypatch.setattr(giving_way, "perf_counter", lambda: now_s)
-    monkeypatch.setattr(giving_way, "give_way", lambda: given.append(now_s))
-    work = GivingWay(is_needed=is_needed)
-    for _ in range(100):
-        now_s += 1
-        work()
-    assert len(given) == (25 if is_needed else 0)

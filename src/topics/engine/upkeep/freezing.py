@@ -19,10 +19,11 @@ AGE_S = 10.0
 # What one collection looks at: a millisecond or two.
 OBJECTS_MAX = 4_000
 
-# How many objects are not young any more, and not frozen. Listed and let go in one call, between
-# two steps of the interpreter: a tuple that another thread is just making may not be held when that
-# goes on, or it fails there with a SystemError.
-_counts = map(len, map(gc.get_objects, repeat(2)))
+_YOUNG, _YOUNGER, _OLD = 0, 1, 2
+# How many objects of each age are not frozen. Listed and let go in one call, between two steps of
+# the interpreter: a tuple that another thread is just making may not be held when that goes on, or
+# it fails there with a SystemError.
+_counts = [map(len, map(gc.get_objects, repeat(age))) for age in (_YOUNG, _YOUNGER, _OLD)]
 
 
 class Freezer:
@@ -30,23 +31,29 @@ class Freezer:
 
     def __init__(self) -> None:
         self._frozen_s = 0.0
+        # No more objects than this are old and not frozen. They are counted when they may be many:
+        # to list thousands of them is a third of a millisecond.
+        self._old_max = 0
         # How often the collector itself had looked at what is not young any more.
         self._looks = 0
 
     @property
     def is_behind(self) -> bool:
         """Whether thousands of objects have come since the last tick: the next should not wait."""
-        return gc.get_count()[2] > self._looks
+        return gc.get_count()[_OLD] > self._looks
 
     def tick(self, now_s: float) -> None:
         """Called often, so that there is little to look at each time."""
-        gc.collect(1)
-        is_old = now_s - self._frozen_s >= AGE_S
-        if is_old or next(_counts) >= OBJECTS_MAX:
-            self._frozen_s = now_s
+        self._old_max += next(_counts[_YOUNG]) + next(_counts[_YOUNGER])
+        may_be_many = self.is_behind or self._old_max >= OBJECTS_MAX
+        gc.collect(_YOUNGER)
+        if may_be_many:
+            self._old_max = next(_counts[_OLD])
+        if now_s - self._frozen_s >= AGE_S or self._old_max >= OBJECTS_MAX:
+            self._frozen_s, self._old_max = now_s, 0
             gc.collect()
             gc.freeze()
-        self._looks = gc.get_count()[2]
+        self._looks = gc.get_count()[_OLD]
 
 
 def freeze_recovered() -> None:

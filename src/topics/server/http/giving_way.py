@@ -1,11 +1,8 @@
-"""Work beside the loop that leaves others their turn on its core.
+"""Whether others are there, and leaving them their turn on this thread's core.
 
-A system lets a thread that computes go on until its timer ticks, up to 4 ms on some, while the loop
-or a client on the same machine waits for just this core. That, and not the interpreter's lock, is
-most of what a write notices of a range that is rendered. So such work gives way by itself, between
-two calls of a fraction of a millisecond each, and whoever waits is next: under load it gets less
-than its share. Where nobody waits this is a system call and no more; and where the loop has had
-nothing to do for a while, it is not done.
+A system lets a thread that has much to do go on until its timer ticks, up to 4 ms on some, while
+the loop or a client on the same machine waits for just this core. So between two portions of a
+large answer whoever waits is next. Where nobody waits this is a system call and no more.
 """
 
 from __future__ import annotations
@@ -16,8 +13,6 @@ from functools import partial
 from time import perf_counter, sleep
 from typing import cast
 
-# How long such work goes on; it may be longer by the call that it is in.
-WORK_S = 0.0002
 # How long somebody who was there is taken to be there still.
 PRESENT_S = 1.0
 
@@ -32,21 +27,6 @@ def _yielding() -> Callable[[], object]:
 
 # Whoever waits for this thread's core is next, in whatever process.
 give_way = _yielding()
-
-
-class GivingWay:
-    """Called between two pieces of work; gives way when it is time to."""
-
-    __slots__ = ("_is_needed", "_since_s")
-
-    def __init__(self, *, is_needed: bool) -> None:
-        self._is_needed = is_needed
-        self._since_s = perf_counter()
-
-    def __call__(self) -> None:
-        if self._is_needed and perf_counter() - self._since_s >= WORK_S:
-            give_way()
-            self._since_s = perf_counter()
 
 
 class Company:

@@ -36,20 +36,16 @@ from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
 from topics.server.loop.longpoll import Waiters
 from topics.server.loop.parking import Parking
+from topics.server.loop.slices import Slices, Steps
 from topics.server.loop.visitors import Visitors
 from topics.server.loop.writes import Writes
 from topics.types import clamp
 
 LOG = logging.getLogger("topics.server")
-# What a read may take of the loop at a time.
-READ_SLICE_S = 0.0005
-# The same while others have something done: what of it they wait for at most.
-SHARED_SLICE_S = 0.0001
 # Answers that are rendered beside the loop at a time: it needs a core, too.
 RENDERED_TOGETHER = clamp((os.cpu_count() or 1) // 2, 1, 4)
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
 BACKUP_PATH = "/v0/backup"
 
 
@@ -68,6 +64,7 @@ class Services:
         self.parking = Parking(self.driver, self.delivery, self.go_on)
         self.writes = Writes(self.driver, self.delivery)
         self._rendering = Beside(self.loop, RENDERED_TOGETHER, "topics-render")
+        self._slices = Slices(self.loop)
         self.visitors = Visitors()
         # Called when there is an engine, and before it is closed.
         self.on_opened: list[Callable[[Engine], None]] = []
@@ -82,7 +79,6 @@ class Services:
         # What clients make the process hold is known here; None before `start`.
         self.server: HttpServer | None = None
         self.turn_end: TurnEnd
-        self.company: Company
         self.is_draining = False
         # What was answered, by route.
         self.meters: list[Meter] = []
@@ -119,7 +115,7 @@ class Services:
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
         self.turn_end = server.turn_end
         # Not who asks for ranges or pages: those are what it is asked for.
-        self.company = Company(lambda: server.turn_end.count)
+        self._slices.attach(server.turn_end, Company(lambda: server.turn_end.count))
         self.server = server
         self.waiters.attach(server.turn_end)
         self._rendering.attach(server.turn_end)
@@ -239,21 +235,15 @@ class Services:
         steps: Steps[T] | None = None,
     ) -> Answer:
         steps = begin() if steps is None else steps
-        # The loop's own time stands still within a turn.
-        is_shared = self.company.is_present()
-        stop_s = monotonic() + (SHARED_SLICE_S if is_shared else READ_SLICE_S)
+        stop_s = self._slices.stop_s()
         try:
+            next(steps)
             while monotonic() < stop_s:
                 next(steps)
         except StopIteration as done:
             return answer(done.value)
         call.mind_leaving()
-        following = partial(self._next_slice, call, begin, answer, steps)
-        if is_shared:
-            # Behind what others have asked for.
-            self.turn_end.defer_behind(following)
-        else:
-            self.loop.call_later(READ_SLICE_S, following)
+        self._slices.add(partial(self._next_slice, call, begin, answer, steps))
         return PENDING
 
     def _next_slice(
@@ -261,26 +251,38 @@ class Services:
         call: Call,
         begin: Callable[[], Steps[T]],
         answer: Callable[[T], Answer],
-        steps: Steps[T],
+        steps: Steps[T] | None = None,
     ) -> None:
         if not call.is_gone:
             more = partial(self._slice, call, begin, answer, steps)
             anew = partial(self._slice, call, begin, answer)
             self.go_on(call, partial(self.reading, call, more, anew))
 
+    def in_slices(
+        self, call: Call, begin: Callable[[], Steps[T]], answer: Callable[[T], Answer]
+    ) -> Answer:
+        """As `reading_slices`, for what is not of any moment: it begins when it has its turn."""
+        call.mind_leaving()
+        self._slices.add(partial(self._next_slice, call, begin, answer))
+        return PENDING
+
     def rendering(self, call: Call, render: Callable[[], Response]) -> Answer:
         """Answers with what `render` makes, in a thread: it touches nothing that changes."""
+        return self.beside(call, render, _itself)
 
-        def rendered(work: Future[Response]) -> None:
-            if work.cancelled() or call.is_gone:
+    def beside(self, call: Call, work: Callable[[], T], resume: Callable[[T], Answer]) -> Answer:
+        """Does `work` in a thread, and answers on the loop with `resume` of what it came to."""
+
+        def ended(done: Future[T]) -> None:
+            if done.cancelled() or call.is_gone:
                 return
-            error = work.exception()
+            error = done.exception()
             if error is None:
-                call.respond(work.result())
+                self.go_on(call, partial(resume, done.result()))
             else:
                 call.fail(error)
 
-        self._rendering.do(render, rendered)
+        self._rendering.do(work, ended)
         return PENDING
 
     def fetch(self, call: Call, miss: ColdMiss, read: Callable[[], Answer]) -> Answer:
@@ -307,3 +309,7 @@ class Services:
 
 def _none() -> int:
     return 0
+
+
+def _itself(response: Response) -> Answer:
+    return response

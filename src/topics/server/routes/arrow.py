@@ -1,8 +1,8 @@
 """A range as an Arrow IPC stream, with the columns of the lake's tables.
 
 Nothing is done record by record: `data` is cut out of the records' bytes by their index, numbers
-come from the columns, a batch of rows at a time and mostly without the interpreter's lock, so that
-writes go on beside it. The rows are those of the JSON answer, gaps in their place.
+come from the columns, a batch of rows at a time and in steps that are short beside a write, so that
+the loop has others in between. The rows are those of the JSON answer, gaps in their place.
 
 Needs pyarrow, which is not among the server's own packages: it is imported when it is asked for.
 The schema's metadata says `next_from_seq`, `complete` and the `epoch` to go on in.
@@ -22,43 +22,69 @@ from topics.engine.reading.stretches import Stretch
 from topics.engine.state import places
 from topics.engine.state.record import END_BYTES, META_BYTES
 from topics.server.http.errors import BadRequest
-from topics.server.http.giving_way import GivingWay
+from topics.server.loop.slices import Steps
 from topics.server.routes import arrow_texts
 from topics.storage.columns import Columns
 from topics.types import Payload
 
 CONTENT_TYPE = "application/vnd.apache.arrow.stream"
-# Small enough that no call for a batch takes long: see `GivingWay`.
-BATCH_ROWS_MAX = 2048
-BATCH_BYTES_MAX = 1024 * 1024
+# Small enough that no step of a batch takes long; one record that is larger has a batch of its own.
+BATCH_ROWS_MAX = 1024
+BATCH_BYTES_MAX = 512 * 1024
 # What ends a stream: a message of no length.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def encode(page: RangePage, *, gives_way: bool = False) -> tuple[Payload, ...]:
-    """The stream's bytes, in parts. Safe in any thread. Raises BadRequest without pyarrow.
+class Encoder:
+    """Makes streams of pages. Made once, in a thread: the import takes a quarter of a second."""
 
-    With `gives_way` it leaves its core to others now and then.
-    """
-    try:
-        pa = import_module("pyarrow")
-        import_module("pyarrow.compute")
-    except ImportError:
-        raise BadRequest(
-            "format arrow needs pyarrow, which is not installed beside this server: install "
-            "topics-log[spark] there, or ask for json"
-        ) from None
-    schema = _schema(pa).with_metadata(
-        {
-            "topic": page.topic,
-            "epoch": str(page.epoch),
-            "next_from_seq": str(page.next_from_seq),
-            "complete": str(page.complete).lower(),
+    def __init__(self) -> None:
+        """Raises BadRequest without pyarrow."""
+        try:
+            self.pa: Any = import_module("pyarrow")
+            import_module("pyarrow.compute")
+        except ImportError:
+            raise BadRequest(
+                "format arrow needs pyarrow, which is not installed beside this server: install "
+                "topics-log[spark] there, or ask for json"
+            ) from None
+        self.schema = _schema(self.pa)
+        # The same in every batch, for one of any length.
+        self.kind = self.repeated("record")
+        self.nothing = {
+            name: self.pa.nulls(BATCH_ROWS_MAX, self.schema.field(name).type)
+            for name in ("node", "tag", "meta", "_gap_to", "_gap_reason")
         }
-    )
-    rows = _Rows(pa, schema, page, GivingWay(is_needed=gives_way))
-    batches = [rows.serialized(group) for group in _groups(page)]
-    return (memoryview(schema.serialize()), *batches, _END)
+
+    def repeated(self, text: str) -> Any:
+        return self.pa.repeat(self.pa.scalar(text, self.pa.string()), BATCH_ROWS_MAX)
+
+    def encode(self, page: RangePage) -> tuple[Payload, ...]:
+        """The stream's bytes, in parts."""
+        steps = self.steps(page)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                pieces: tuple[Payload, ...] = done.value
+                return pieces
+
+    def steps(self, page: RangePage) -> Steps[tuple[Payload, ...]]:
+        """The same, in steps of a fraction of a tenth of a millisecond."""
+        schema = self.schema.with_metadata(
+            {
+                "topic": page.topic,
+                "epoch": str(page.epoch),
+                "next_from_seq": str(page.next_from_seq),
+                "complete": str(page.complete).lower(),
+            }
+        )
+        rows = _Rows(self, page)
+        batches: list[Payload] = []
+        for group in _groups(page):
+            yield
+            batches.append((yield from rows.serialized(group)))
+        return (memoryview(schema.serialize()), *batches, _END)
 
 
 def _schema(pa: Any) -> Any:
@@ -124,8 +150,10 @@ class _Records:
         self.has_meta = np.zeros(count, np.bool_)
         self.nodes: list[str | None] | None = None
         self.tags: list[str | None] | None = None
+
+    def take(self, stretches: list[Stretch[Columns]]) -> Steps[None]:
         row = byte = 0
-        for stretch in group.stretches:
+        for stretch in stretches:
             columns, rows = stretch.spans, stretch.rows
             base, size = columns.start(stretch.start), columns.span(stretch.start, stretch.stop)
             stop = row + len(rows)
@@ -142,6 +170,7 @@ class _Records:
             self.nodes = _joined(self.nodes, columns.nodes, stretch, row)
             self.tags = _joined(self.tags, columns.tags, stretch, row)
             row, byte = stop, byte + size
+            yield
 
 
 def _joined(
@@ -165,32 +194,26 @@ def _joined(
 class _Rows:
     """Makes batches of one page."""
 
-    def __init__(self, pa: Any, schema: Any, page: RangePage, give_way: GivingWay) -> None:
-        self._pa = pa
-        self._schema = schema
+    def __init__(self, encoder: Encoder, page: RangePage) -> None:
+        self._encoder = encoder
+        self._pa = encoder.pa
+        self._schema = encoder.schema
         self._page = page
-        self._give_way = give_way
-        # The same in every row: made once, for a batch of any length.
-        self._topic, self._epoch, self._kind = (
-            pa.repeat(pa.scalar(text, pa.string()), BATCH_ROWS_MAX)
-            for text in (page.topic, str(page.epoch), "record")
-        )
-        self._no_seq = pa.nulls(BATCH_ROWS_MAX, pa.int64())
-        self._no_text = pa.nulls(BATCH_ROWS_MAX, pa.string())
+        # The same in every row.
+        self._topic, self._epoch = map(encoder.repeated, (page.topic, str(page.epoch)))
 
-    def serialized(self, group: _Group) -> memoryview:
-        batch = self._batch(group)
-        self._give_way()
-        done = memoryview(batch.serialize(self._pa.system_memory_pool()))
-        self._give_way()
-        return done
+    def serialized(self, group: _Group) -> Steps[memoryview]:
+        batch = yield from self._batch(group)
+        yield
+        return memoryview(batch.serialize(self._pa.system_memory_pool()))
 
-    def _batch(self, group: _Group) -> Any:
+    def _batch(self, group: _Group) -> Steps[Any]:
         if not group.gaps:
-            return self._records(group)
+            return (yield from self._records(group))
         if not group.count:
             return self._gaps(group)
-        both = self._pa.Table.from_batches([self._records(group), self._gaps(group)])
+        records = yield from self._records(group)
+        both = self._pa.Table.from_batches([records, self._gaps(group)])
         order = np.insert(
             np.arange(group.count),
             [before for before, _ in group.gaps],
@@ -199,39 +222,43 @@ class _Rows:
         (batch,) = both.take(order).combine_chunks().to_batches()
         return batch
 
-    def _records(self, group: _Group) -> Any:
+    def _records(self, group: _Group) -> Steps[Any]:
         pa, records, count = self._pa, _Records(group), group.count
         if len(records.raw) > np.iinfo(np.int32).max:
             raise BadRequest("a record of 2 GiB does not fit the arrow format: ask for json")
-        self._give_way()
+        yield from records.take(group.stretches)
         ends = records.ends - END_BYTES
         starts = ends - records.contents
-        meta = pa.nulls(count, self._schema.field("meta").type)
+        meta = self._nothing("meta", count)
         if records.has_meta.any():
             which = np.flatnonzero(records.has_meta)
             starts[which] -= META_BYTES
-            found = arrow_texts.meta_starts(pa, records.raw, starts[which], ends[which])
-            self._give_way()
+            found = yield from arrow_texts.meta_starts(pa, records.raw, starts[which], ends[which])
             texts = arrow_texts.cut(pa, records.raw, found + META_BYTES, ends[which])
             ends[which] = found
-            self._give_way()
-            meta = arrow_texts.maps(pa, meta.type, texts, records.has_meta)
-            self._give_way()
+            yield
+            meta = yield from arrow_texts.maps(pa, meta.type, texts, records.has_meta)
+            yield
         data = arrow_texts.cut(pa, records.raw, starts, ends).view(pa.string())
+        yield
         times = pa.array(records.times * 1000).view(self._schema.field("ts").type)
+        nothing = self._nothing
         return pa.record_batch(
             [
                 self._topic[:count], self._epoch[:count], pa.array(records.seqs), times,
-                self._texts(records.nodes, count), self._texts(records.tags, count), meta, data,
-                self._kind[:count], self._no_seq[:count], self._no_text[:count],
+                self._texts("node", records.nodes, count), self._texts("tag", records.tags, count),
+                meta, data, self._encoder.kind[:count], nothing("_gap_to", count),
+                nothing("_gap_reason", count),
             ],
             schema=self._schema,
         )  # fmt: skip
 
-    def _texts(self, texts: list[str | None] | None, count: int) -> Any:
+    def _nothing(self, name: str, count: int) -> Any:
+        return self._encoder.nothing[name][:count]
+
+    def _texts(self, name: str, texts: list[str | None] | None, count: int) -> Any:
         if texts is None:
-            return self._no_text[:count]
-        self._give_way()
+            return self._nothing(name, count)
         return self._pa.array(texts, self._pa.string())
 
     def _gaps(self, group: _Group) -> Any:

@@ -6,6 +6,7 @@ an escape, its quotes say where names and values are; any other is decoded.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,11 +15,14 @@ import numpy.typing as npt
 
 from topics.engine.state.places import Numbers
 from topics.engine.state.record import META
+from topics.server.loop.slices import Steps
 
 QUOTE, BACKSLASH = b'"\\'
 NEAR_BYTES = 128
-# Objects that are decoded in one go, which nobody can interrupt.
-DECODED_TOGETHER = 512
+# Objects that are decoded in one step.
+DECODED_TOGETHER = 64
+# Columns that are longer are made so rarely that nothing is kept for them.
+KEPT_ROWS_MAX = 1 << 16
 
 _METAS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _TEXT = msgspec.json.Decoder(str)
@@ -37,9 +41,20 @@ def cut(pa: Any, raw: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> 
     # From the heap of the process, whose pages were used before; Arrow's own gives its back to the
     # system all the time, and gets them anew, one fault each.
     return pa.compute.take(
-        everything, pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)), boundscheck=False,
+        everything, _every_second(pa, count), boundscheck=False,
         memory_pool=pa.system_memory_pool(),
     )  # fmt: skip
+
+
+def _every_second(pa: Any, count: int) -> Any:
+    if count > KEPT_ROWS_MAX:
+        return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
+    return _even_numbers(pa, 1 << count.bit_length())[:count]
+
+
+@lru_cache(maxsize=KEPT_ROWS_MAX.bit_length() + 1)
+def _even_numbers(pa: Any, count: int) -> Any:
+    return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
 
 
 def meta_starts(
@@ -48,11 +63,13 @@ def meta_starts(
     starts: Numbers,
     ends: Numbers,
     near_bytes: int = NEAR_BYTES,
-) -> Numbers:
+) -> Steps[Numbers]:
     """Where the meta part begins in each of these pieces, all of which end with one."""
     # Most have little: it is looked for near the end, then farther away.
     near = np.maximum(starts, ends - near_bytes)
-    parts = pa.compute.split_pattern(cut(pa, raw, near, ends), META, max_splits=1, reverse=True)
+    ahead = cut(pa, raw, near, ends)
+    yield
+    parts = pa.compute.split_pattern(ahead, META, max_splits=1, reverse=True)
     edges = np.asarray(parts.offsets)
     sizes = np.diff(np.frombuffer(parts.values.buffers()[1], np.int32, len(parts.values) + 1))
     found: Numbers = ends - sizes[edges[1:] - 1] - len(META)
@@ -60,15 +77,16 @@ def meta_starts(
     if len(missed):
         assert bool((near > starts)[missed].all()), "a record with meta has a meta part"
         wider = 16 * near_bytes
-        found[missed] = meta_starts(pa, raw, starts[missed], ends[missed], wider)
+        found[missed] = yield from meta_starts(pa, raw, starts[missed], ends[missed], wider)
     return found
 
 
-def maps(pa: Any, kind: Any, texts: Any, has_meta: npt.NDArray[np.bool_]) -> Any:
+def maps(pa: Any, kind: Any, texts: Any, has_meta: npt.NDArray[np.bool_]) -> Steps[Any]:
     """A column of maps: null, or what the next of `texts` says, which are JSON objects."""
     _, offsets, raw = texts.buffers()
     edges = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.int64)
-    names, values, counts = _pairs(pa, np.frombuffer(raw, np.uint8)[: edges[-1]], edges)
+    names, values, counts = yield from _pairs(pa, np.frombuffer(raw, np.uint8)[: edges[-1]], edges)
+    yield
     sizes = np.zeros(len(has_meta) + 1, np.int32)
     sizes[1:][has_meta] = counts
     valid = None
@@ -81,16 +99,18 @@ def maps(pa: Any, kind: Any, texts: Any, has_meta: npt.NDArray[np.bool_]) -> Any
     )  # fmt: skip
 
 
-def _pairs(pa: Any, raw: npt.NDArray[np.uint8], edges: Numbers) -> tuple[Any, Any, Numbers]:
+def _pairs(pa: Any, raw: npt.NDArray[np.uint8], edges: Numbers) -> Steps[tuple[Any, Any, Numbers]]:
     """Names and values of JSON objects that stand one behind the other, and how many each has."""
     quotes = np.flatnonzero(raw == QUOTE)
     at = np.searchsorted(quotes, edges)
     counts = np.diff(at)
     is_plain = _are_plain(raw, edges, quotes, at)
+    yield
     if is_plain is None:
-        return *_plain_pairs(pa, raw, quotes), counts >> 2
-    names, values = _plain_pairs(pa, raw, quotes[np.repeat(is_plain, counts)])
-    others = _Decoded(raw, edges, np.flatnonzero(~is_plain))
+        return *(yield from _plain_pairs(pa, raw, quotes)), counts >> 2
+    names, values = yield from _plain_pairs(pa, raw, quotes[np.repeat(is_plain, counts)])
+    others = _Decoded()
+    yield from others.take(raw, edges, np.flatnonzero(~is_plain))
     counts >>= 2
     counts[~is_plain] = others.counts
     # Both kinds, back in the order of their records.
@@ -146,8 +166,9 @@ def _are_each_plain(
     return is_plain
 
 
-def _plain_pairs(pa: Any, raw: npt.NDArray[np.uint8], quotes: Numbers) -> tuple[Any, Any]:
+def _plain_pairs(pa: Any, raw: npt.NDArray[np.uint8], quotes: Numbers) -> Steps[tuple[Any, Any]]:
     names = cut(pa, raw, quotes[0::4] + 1, quotes[1::4])
+    yield
     values = cut(pa, raw, quotes[2::4] + 1, quotes[3::4])
     return names.view(pa.string()), values.view(pa.string())
 
@@ -155,10 +176,12 @@ def _plain_pairs(pa: Any, raw: npt.NDArray[np.uint8], quotes: Numbers) -> tuple[
 class _Decoded:
     """Names and values of the objects that are not plain, and how many each has."""
 
-    def __init__(self, raw: npt.NDArray[np.uint8], edges: Numbers, rows: Numbers) -> None:
+    def __init__(self) -> None:
         self.names: list[str] = []
         self.values: list[str] = []
         self.counts: list[int] = []
+
+    def take(self, raw: npt.NDArray[np.uint8], edges: Numbers, rows: Numbers) -> Steps[None]:
         view = raw.data
         spans = list(zip(edges[rows].tolist(), edges[rows + 1].tolist(), strict=True))
         for at in range(0, len(spans), DECODED_TOGETHER):
@@ -167,6 +190,7 @@ class _Decoded:
                 self.names += meta
                 self.values += map(_text, meta.values())
                 self.counts.append(len(meta))
+            yield
 
 
 def _text(value: msgspec.Raw) -> str:

@@ -40,6 +40,8 @@ _TAIL = (
 class RangeRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
+        # Made when it is asked for.
+        self._encoder: arrow.Encoder | None = None
 
     def routes(self) -> list[Route]:
         ts = Parameter("ts", U64_SCHEMA, "Milliseconds since 1970.", is_required=True)
@@ -77,11 +79,16 @@ class RangeRoutes:
 
     def _answer(self, call: Call, kind: str, page: RangePage) -> Answer:
         if kind == "arrow":
-            gives_way = self._services.company.is_present()
-            return self._services.rendering(call, partial(columns, page, gives_way=gives_way))
+            if self._encoder is None:
+                return self._services.beside(call, arrow.Encoder, partial(self._with, call, page))
+            return self._services.in_slices(call, partial(self._encoder.steps, page), columns)
         if kind == "json" and page.content_bytes > LOOP_BYTES_MAX:
             return self._services.rendering(call, partial(render, call, page))
         return render(call, page) if kind == "json" else counted(call, page)
+
+    def _with(self, call: Call, page: RangePage, encoder: arrow.Encoder) -> Answer:
+        self._encoder = encoder
+        return self._answer(call, "arrow", page)
 
     def seq_at(self, call: Call, name: str) -> Answer:
         ts = Query(call.query).number("ts")
@@ -97,8 +104,7 @@ class RangeRoutes:
         )  # fmt: skip
 
 
-def columns(page: RangePage, *, gives_way: bool) -> Response:
-    pieces = arrow.encode(page, gives_way=gives_way)
+def columns(pieces: tuple[Payload, ...]) -> Response:
     return Response(b"", 200, arrow.CONTENT_TYPE, pieces=pieces)
 
 
