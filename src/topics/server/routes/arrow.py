@@ -158,6 +158,7 @@ class _Records:
             base, size = columns.start(stretch.start), columns.span(stretch.start, stretch.stop)
             stop = row + len(rows)
             self.raw[byte : byte + size] = np.frombuffer(columns.payload, np.uint8, size, base)
+            yield
             self.seqs[row:stop] = rows + stretch.first
             self.times[row:stop] = places.times_at(columns, rows)
             ends = np.array(columns.ends[stretch.start : stretch.stop], np.int64)
