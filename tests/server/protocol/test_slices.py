@@ -73,6 +73,25 @@ def test_one_slice_a_turn_for_all_who_wait(has_company: bool) -> None:
     assert len(set(turns)) == len(turns)
 
 
+def large(world: World, found: Slices, name: str, count: int) -> None:
+    world.note(name)
+    if count > 1:
+        found.stay(partial(large, world, found, name, count - 1))
+
+
+def test_one_large_answer_is_in_the_making_at_a_time() -> None:
+    """Whatever is ready of an answer takes memory; reads that are under way have turns between."""
+    world = World(has_company=True)
+
+    def scenario(found: Slices, _turn_end: TurnEnd) -> None:
+        for name in "ab":
+            found.line_up(partial(large, world, found, name, 3))
+        found.add(partial(work, world, found, "-", 4))
+
+    done = "".join(name for _, name in world.run(scenario, 20))
+    assert done == "a-a-a-b-bb"
+
+
 def test_a_slice_comes_behind_what_others_have_asked_for() -> None:
     world = World(has_company=True)
 

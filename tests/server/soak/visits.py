@@ -173,13 +173,19 @@ def long_poll_answered(port: int, _number: int) -> Sockets:
     return [peer]
 
 
-def large_range(port: int, _number: int) -> Sockets:
-    peer = _connect(port, _request("POST", "/v0/topics/large/range", {"from_seq": 0}))
+def large_range(port: int, _number: int, kind: str = "json") -> Sockets:
+    asked = {"from_seq": 0, "format": kind}
+    peer = _connect(port, _request("POST", "/v0/topics/large/range", asked))
     head, _, rest = _answered(peer).partition(b"\r\n\r\n")
     left = int(head.lower().partition(b"content-length: ")[2].split()[0]) - len(rest)
     while left:
         left -= len(_answered(peer))
     return [peer]
+
+
+def large_columns(port: int, number: int) -> Sockets:
+    """Without pyarrow beside the server it is a refusal."""
+    return large_range(port, number, "arrow")
 
 
 def waiting_claim(port: int, _number: int) -> Sockets:
@@ -229,7 +235,9 @@ PASSING: tuple[Visit, ...] = (
     connection, request_cut_short, nonsense, h2_connection, h2_request_cut_short, h2_stream,
     web_socket, event_stream, work_stream, long_poll, long_poll_to_its_end, waiting_claim, session,
 )  # fmt: skip
-LASTING: tuple[Visit, ...] = (topic, queue, router, long_poll_answered, large_range)
+LASTING: tuple[Visit, ...] = (
+    topic, queue, router, long_poll_answered, large_range, large_columns,
+)  # fmt: skip
 VISITS = PASSING + LASTING
 AT_ONCE = 20
 

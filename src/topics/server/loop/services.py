@@ -227,12 +227,22 @@ class Services:
         """
         return self.reading(call, partial(self._slice, call, begin, answer))
 
+    def in_slices(
+        self, call: Call, begin: Callable[[], Steps[T]], answer: Callable[[T], Answer]
+    ) -> Answer:
+        """Answers with what the steps come to, which read nothing: one call after the other."""
+        call.mind_leaving()
+        more = self._slices.stay
+        self._slices.line_up(partial(self._next_slice, call, begin, answer, more=more))
+        return PENDING
+
     def _slice(
         self,
         call: Call,
         begin: Callable[[], Steps[T]],
         answer: Callable[[T], Answer],
         steps: Steps[T] | None = None,
+        more: Callable[[Callable[[], None]], None] | None = None,
     ) -> Answer:
         steps = begin() if steps is None else steps
         stop_s = self._slices.stop_s()
@@ -243,7 +253,8 @@ class Services:
         except StopIteration as done:
             return answer(done.value)
         call.mind_leaving()
-        self._slices.add(partial(self._next_slice, call, begin, answer, steps))
+        more = more or self._slices.add
+        more(partial(self._next_slice, call, begin, answer, steps, more))
         return PENDING
 
     def _next_slice(
@@ -252,19 +263,11 @@ class Services:
         begin: Callable[[], Steps[T]],
         answer: Callable[[T], Answer],
         steps: Steps[T] | None = None,
+        more: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         if not call.is_gone:
-            more = partial(self._slice, call, begin, answer, steps)
-            anew = partial(self._slice, call, begin, answer)
-            self.go_on(call, partial(self.reading, call, more, anew))
-
-    def in_slices(
-        self, call: Call, begin: Callable[[], Steps[T]], answer: Callable[[T], Answer]
-    ) -> Answer:
-        """As `reading_slices`, for what is not of any moment: it begins when it has its turn."""
-        call.mind_leaving()
-        self._slices.add(partial(self._next_slice, call, begin, answer))
-        return PENDING
+            again = partial(self._slice, call, begin, answer)
+            self.go_on(call, partial(self.reading, call, partial(again, steps, more), again))
 
     def rendering(self, call: Call, render: Callable[[], Response]) -> Answer:
         """Answers with what `render` makes, in a thread: it touches nothing that changes."""

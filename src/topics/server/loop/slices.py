@@ -1,8 +1,9 @@
 """Long work of the loop is done a slice at a time: one in each turn, whoever has asked for it.
 
-Behind what others have asked for in that turn, and short while there are any. Those who wait for a
-slice are served in a row, so that nobody's long work keeps another's from its end, and many of them
-cost everybody else no more than one does.
+Behind what others have asked for in that turn, and short while there are any. So many of them cost
+everybody else no more than one does. Reads that are under way have their slices by turns: nobody's
+long work keeps another's from its end. What makes large answers has them one after the other, so
+that there is one answer in the making at a time, however many were asked for.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ SHARED_SLICE_S = 0.00003
 class Slices:
     """Called on the loop, once `attach` has told whose turns count."""
 
-    __slots__ = ("_company", "_due", "_is_scheduled", "_loop", "_turn_end")
+    __slots__ = ("_company", "_due", "_is_scheduled", "_line", "_loop", "_turn_end", "_was_of_line")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        # Those who have their slices by turns, and those who have them one after the other.
         self._due: deque[Callable[[], None]] = deque()
+        self._line: deque[Callable[[], None]] = deque()
+        self._was_of_line = False
         self._is_scheduled = False
         self._turn_end: TurnEnd
         self._company: Company
@@ -52,6 +56,16 @@ class Slices:
         self._due.append(work)
         self._schedule()
 
+    def line_up(self, work: Callable[[], None]) -> None:
+        """The same when all who were in line have come to their end; `stay` is for the next one."""
+        self._line.append(work)
+        self._schedule()
+
+    def stay(self, work: Callable[[], None]) -> None:
+        """For who is at the head of the line: the next slice of it."""
+        self._line.appendleft(work)
+        self._schedule()
+
     def _schedule(self) -> None:
         if self._is_scheduled:
             return
@@ -64,7 +78,8 @@ class Slices:
 
     def _run(self) -> None:
         self._is_scheduled = False
-        work = self._due.popleft()
-        if self._due:
+        self._was_of_line = bool(self._line) and not (self._was_of_line and self._due)
+        work = (self._line if self._was_of_line else self._due).popleft()
+        if self._line or self._due:
             self._schedule()
         work()
