@@ -79,6 +79,12 @@ def lines(totals: Counter[str], images: int, kinds: Sequence[str]) -> Iterator[s
             f"visits: {totals['visits_of_a_kind']} of every kind, and "
             f"{totals['abuse_seconds']} s of abuse, without a trace in memory"
         )
+    if totals["abuse_calls"]:
+        yield (
+            f"abuse: {totals['abuse_calls']} calls of a bystander, p99 {totals['abuse_us']} us "
+            f"({totals['abuse_idle_us']} us when idle), memory {totals['abuse_first_kib']} KiB "
+            f"when warm, {totals['abuse_kib']} KiB at most"
+        )
     if totals["queue_kills"]:
         yield (
             f"killed queues: {totals['queue_kills']} kills among 50 workers, "

@@ -6,8 +6,18 @@ import asyncio
 import random
 import time
 
+from topics.server.http.giving_way import Company
 from topics.server.http.h2_frames import H2Frames
-from topics.server.http.intake import IDLE_MAX, SHARE_S, Frames, Intake
+from topics.server.http.intake import (
+    IDLE_MAX,
+    IDLE_SHARED_MIN,
+    SHARE_S,
+    TOGETHER_MAX,
+    Frames,
+    Intake,
+)
+from topics.server.http.slices import Slices
+from topics.server.http.turns import TurnEnd
 from topics.server.http.websocket import WsFrames
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -20,17 +30,24 @@ class Tens(Frames):
         return 10 if at < len(data) else 0
 
 
+def slices_of(loop: asyncio.AbstractEventLoop) -> Slices:
+    turn_end = TurnEnd(loop)
+    return Slices(loop, turn_end, Company(lambda: turn_end.count))
+
+
 class Taker:
     """Takes pieces, each of which costs as much as the test says."""
 
-    def __init__(self, cost_s: float = 0.0) -> None:
+    def __init__(self, cost_s: float = 0.0, slices: Slices | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self.is_idle = False
         self.taken = b""
         self.steps: list[bool] = []
         self.is_held = False
         self.cost_s = cost_s
         self.intake = Intake(
-            asyncio.get_running_loop(), end_of=Tens().end_of, take=self.take,
-            is_held=lambda: self.is_held, behind=self.steps.append,
+            loop, slices or slices_of(loop), end_of=Tens().end_of, take=self.take,
+            is_held=lambda: self.is_held, behind=self.steps.append, is_idle=lambda: self.is_idle,
         )  # fmt: skip
 
     def take(self, piece: bytes) -> None:
@@ -83,6 +100,45 @@ def test_whoever_takes_over_gets_the_rest() -> None:
         taker.intake.go_on()
         await asyncio.sleep(0.01)
         assert taker.taken == b""
+
+    asyncio.run(run())
+
+
+def test_connections_of_idle_frames_have_one_piece_of_a_turn_together() -> None:
+    """From where it turns out that a connection is one; all of it is taken, by turns, in order."""
+
+    async def run() -> None:
+        slices = slices_of(asyncio.get_running_loop())
+        takers, data = [Taker(slices=slices) for _ in range(3)], bytes(range(240)) * 2
+        for taker in takers:
+            taker.is_idle = True
+            taker.intake.feed(data)
+            assert (taker.taken, taker.steps) == (b"", [True])
+        others = 0
+        while any(taker.intake.is_behind for taker in takers):
+            before = sum(len(taker.taken) for taker in takers)
+            await asyncio.sleep(0)
+            others += 1
+            assert sum(len(taker.taken) for taker in takers) - before <= 10 * TOGETHER_MAX
+            sizes = [len(taker.taken) for taker in takers]
+            assert max(sizes) - min(sizes) <= 10 * TOGETHER_MAX
+        assert others >= 3 * len(data) // (10 * TOGETHER_MAX)
+        assert [taker.taken for taker in takers] == [data] * 3
+        assert [taker.steps for taker in takers] == [[True, False]] * 3
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_ends_leaves_its_slice_to_the_others() -> None:
+    async def run() -> None:
+        slices = slices_of(asyncio.get_running_loop())
+        gone, there = Taker(slices=slices), Taker(slices=slices)
+        for taker in (gone, there):
+            taker.is_idle = True
+            taker.intake.feed(b"x" * 100)
+        assert gone.intake.rest() == b"x" * 100
+        await asyncio.sleep(0.01)
+        assert (gone.taken, there.taken) == (b"", b"x" * 100)
 
     asyncio.run(run())
 
@@ -141,11 +197,16 @@ def test_frames_without_work_are_a_flood_unless_work_explains_them() -> None:
     idle = H2Frames(1000, {1})
     pieces_of(idle, [PREFACE + ping * IDLE_MAX])
     assert idle.fault is None
+    assert idle.is_idle()
     pieces_of(idle, [ping])
     assert idle.fault is not None
     busy = H2Frames(1000, {1})
     pieces_of(busy, [PREFACE + (data + ping * 4) * IDLE_MAX])
     assert busy.fault is None
+    assert not busy.is_idle()
+    few = H2Frames(1000, {1})
+    pieces_of(few, [PREFACE + ping * (IDLE_SHARED_MIN - 1)])
+    assert not few.is_idle()
     # Data for a stream that is over is no work.
     late = H2Frames(1000, set())
     pieces_of(late, [PREFACE + data * (IDLE_MAX + 1)])

@@ -9,10 +9,10 @@ from time import monotonic
 
 import pytest
 
+from topics.server.http import slices
 from topics.server.http.giving_way import Company
+from topics.server.http.slices import Slices
 from topics.server.http.turns import TurnEnd
-from topics.server.loop import slices
-from topics.server.loop.slices import Slices
 
 
 class World:
@@ -27,8 +27,7 @@ class World:
         async def body() -> None:
             loop = asyncio.get_running_loop()
             turn_end = TurnEnd(loop)
-            found = Slices(loop)
-            found.attach(turn_end, Companion(self))
+            found = Slices(loop, turn_end, Companion(self))
             scenario(found, turn_end)
             for _ in range(turns):
                 await asyncio.sleep(0)

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[3]
 PACE_S = 0.01
 GROWTH_MAX = 1.05
 SLOWER_MAX = 3.0
-# Below this a percentile is noise of the machine.
-P99_S_MIN = 0.02
+# Below this a percentile is noise of the machine: beside other tests, and alone.
+P99_S_MIN, ALONE_P99_S_MIN = 0.02, 0.001
 SETTINGS = {
     "TOPICS_RESIDENT_BYTES": "1000000", "TOPICS_BLOCK_CACHE_BYTES": "1000000",
     "TOPICS_SESSION_TTL_MS": "1000", "TOPICS_LOG_LEVEL": "error", "TOPICS_SEAL_AGE_MS": "5000",
@@ -32,7 +32,8 @@ SETTINGS = {
 
 @contextlib.contextmanager
 def abused(port: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "tests.server.soak.abuse", str(port)]
+    # They are somewhere else, and take nothing of the cores that server and bystander have here.
+    command = ["nice", "-n", "19", sys.executable, "-m", "tests.server.soak.abuse", str(port)]
     process = subprocess.Popen(command, cwd=ROOT)
     try:
         yield
@@ -61,7 +62,7 @@ def p99_s(took: list[float]) -> float:
     return sorted(took)[len(took) * 99 // 100]
 
 
-def ride(directory: Path, tally: Tally, seconds: float) -> None:
+def ride(directory: Path, tally: Tally, seconds: float, p99_s_min: float) -> None:
     """A tenth of the time idle, a fifth to warm up, the rest counts."""
     with Served(directory, **SETTINGS) as served, served.client() as client:
         served.wait_ready()
@@ -76,14 +77,17 @@ def ride(directory: Path, tally: Tally, seconds: float) -> None:
                 took += stand_by(client, seconds * 0.07)
                 sizes.append(resident_bytes(served))
         assert served.stop() == 0
-    tally(abuse_seconds=int(seconds))
+    tally(
+        abuse_seconds=int(seconds), abuse_calls=len(took), abuse_us=int(p99_s(took) * 1e6),
+        abuse_idle_us=int(idle_s * 1e6), abuse_kib=max(sizes) >> 10, abuse_first_kib=sizes[0] >> 10,
+    )  # fmt: skip
     assert max(sizes) < GROWTH_MAX * sizes[0], [size >> 20 for size in sizes]
-    assert p99_s(took) < SLOWER_MAX * max(idle_s, P99_S_MIN), (p99_s(took), idle_s)
+    assert p99_s(took) < SLOWER_MAX * max(idle_s, p99_s_min), (p99_s(took), idle_s)
 
 
 @pytest.mark.slow
 def test_a_bystander_hardly_notices_abuse(tmp_path: Path, tally: Tally) -> None:
-    ride(tmp_path, tally, 20)
+    ride(tmp_path, tally, 20, P99_S_MIN)
 
 
 @pytest.mark.full
@@ -92,4 +96,4 @@ def test_a_bystander_hardly_notices_abuse(tmp_path: Path, tally: Tally) -> None:
 def test_a_bystander_hardly_notices_abuse_for_long(
     tmp_path: Path, tally: Tally, deadline: float
 ) -> None:
-    ride(tmp_path, tally, max(deadline - time.monotonic(), 60))
+    ride(tmp_path, tally, max(deadline - time.monotonic(), 60), ALONE_P99_S_MIN)

@@ -72,8 +72,8 @@ class Arrival(Repeated):
             self._parse_piece(data)
         else:
             intake = self._intake or Intake(
-                self.server.loop, end_of=self._end_of, take=self._parse_piece,
-                is_held=self._is_input_held, behind=self._behind,
+                self.server.loop, self.server.slices, end_of=self._end_of,
+                take=self._parse_piece, is_held=self._is_input_held, behind=self._behind,
             )  # fmt: skip
             self._intake = intake
             intake.feed(data)

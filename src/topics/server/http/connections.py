@@ -14,6 +14,7 @@ from topics.errors import Overloaded
 from topics.server.http.carrying import Carrier
 from topics.server.http.errors import error_response
 from topics.server.http.gathered_body import Decoding
+from topics.server.http.giving_way import Company
 from topics.server.http.h2c import H2Protocol
 from topics.server.http.http1 import HttpProtocol
 from topics.server.http.hub import AnswerHolder, BodyHolder, Connection, Refused
@@ -21,6 +22,7 @@ from topics.server.http.known_heads import KnownHeads
 from topics.server.http.ledger import Ledger
 from topics.server.http.limits import HttpLimits
 from topics.server.http.message import Handler, Judge, Request
+from topics.server.http.slices import Slices
 from topics.server.http.turns import TurnEnd
 
 LOG = logging.getLogger("topics.server")
@@ -59,7 +61,9 @@ class HttpServer:
         self.refused = refused or _untold
         self.request_type = request_type
         self.limits = limits or HttpLimits()
-        self.turn_end = TurnEnd(self.loop)
+        self.turn_end = turn_end = TurnEnd(self.loop)
+        # Company is not who asks for long work: those are what it is asked for.
+        self.slices = Slices(self.loop, turn_end, Company(lambda: turn_end.count))
         self.carrier = Carrier(self.loop, self.turn_end)
         self.now = self.loop.time()
         self.known_heads = KnownHeads(self.limits)

@@ -80,8 +80,8 @@ class H2Protocol(Ending):
         self._used_at = server.now
         self._frames = H2Frames(server.limits.head_bytes_max, self._streams)
         self._intake: Intake | None = Intake(
-            server.loop, end_of=self._frames.end_of, take=self._take_piece,
-            is_held=self._is_input_held, behind=self._behind,
+            server.loop, server.slices, end_of=self._frames.end_of, take=self._take_piece,
+            is_held=self._is_input_held, behind=self._behind, is_idle=self._frames.is_idle,
         )  # fmt: skip
         codes = h2.settings.SettingCodes
         self._h2.local_settings = Settings(

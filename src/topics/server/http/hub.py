@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from topics.server.http.carrying import Carrier
 from topics.server.http.ledger import Ledger
 from topics.server.http.limits import HttpLimits
+from topics.server.http.slices import Slices
 from topics.server.http.turns import TurnEnd
 
 # Told of a request that was answered with an error, the error, and the status of the answer.
@@ -55,6 +56,7 @@ class Hub(Protocol):
     loop: asyncio.AbstractEventLoop
     limits: HttpLimits
     turn_end: TurnEnd
+    slices: Slices
     carrier: Carrier
     now: float
     is_draining: bool

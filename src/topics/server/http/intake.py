@@ -2,6 +2,8 @@
 
 Thousands of requests or frames may arrive in one read. They are taken for about SHARE_S; then the
 other connections have their turn, and nothing more is read from this one until it has caught up.
+Connections that mostly send frames without work in them have no share each, but one slice of a turn
+together: however many they are, others wait for no more than that.
 """
 
 from __future__ import annotations
@@ -9,16 +11,24 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from time import perf_counter
+from time import monotonic
+
+from topics.server.http.slices import Slices
 
 SHARE_S = 0.001
 # Frames that are taken in one go.
 TOGETHER_MAX = 8
 # Frames without work in them that a client may send beyond those that its work explains: how many,
 # how many each frame with work in it makes up for, and how many a second does.
-IDLE_MAX = 1000
+IDLE_MAX = 250
+# From so many on there is no share for the connection: clients that mean well have fewer.
+IDLE_SHARED_MIN = 16
 IDLE_PER_WORK = 4
 IDLE_PER_S = 100
+
+
+def _never() -> bool:
+    return False
 
 
 class Intake:
@@ -26,30 +36,36 @@ class Intake:
 
     `end_of(data, at)` says where the piece ends that begins at `at`: at `at` itself when more has
     to arrive first. `take` takes a piece; it is not called while `is_held()`. `behind` is called
-    with whether there is input left: reading has to stop, or may go on.
+    with whether there is input left: reading has to stop, or may go on. While `is_idle()` the input
+    is taken in the slices of all long work.
     """
 
     __slots__ = (
-        "_at", "_behind", "_data", "_end_of", "_handle", "_is_held", "_loop", "_take", "is_behind",
+        "_at", "_behind", "_data", "_end_of", "_is_held", "_is_idle", "_is_scheduled", "_loop",
+        "_slices", "_take", "is_behind",
     )  # fmt: skip
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        slices: Slices,
         *,
         end_of: Callable[[bytes, int], int],
         take: Callable[[bytes], None],
         is_held: Callable[[], bool],
         behind: Callable[[bool], None],
+        is_idle: Callable[[], bool] = _never,
     ) -> None:
         self._loop = loop
+        self._slices = slices
         self._end_of = end_of
         self._take = take
         self._is_held = is_held
         self._behind = behind
+        self._is_idle = is_idle
         self._data = b""
         self._at = 0
-        self._handle: asyncio.Handle | None = None
+        self._is_scheduled = False
         # Something is left that has its turn still to come.
         self.is_behind = False
 
@@ -57,22 +73,28 @@ class Intake:
         """Takes what has arrived, or as much of it as this turn allows."""
         self._data = self._data[self._at :] + data if self._data else data
         self._at = 0
-        if not self.is_behind:
+        if self.is_behind:
+            return
+        if self._is_idle():
+            self._fall_behind()
+        else:
             self._run()
 
     def rest(self) -> bytes:
         """What was not taken, for whoever takes the connection over; here it is forgotten."""
         rest, self._data, self._at = self._data[self._at :], b"", 0
         self.is_behind = False
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
         return rest
 
     def go_on(self) -> None:
         """Nothing holds the input back any more."""
-        if self.is_behind and self._handle is None:
-            self._handle = self._loop.call_soon(self._run)
+        if not self.is_behind or self._is_scheduled:
+            return
+        self._is_scheduled = True
+        if self._is_idle():
+            self._slices.add(self._run_again)
+        else:
+            self._loop.call_soon(self._run_again)
 
     def steer(self, transport: asyncio.ReadTransport, *, is_paused: bool) -> None:
         """Reads on only when everything was taken and the answers are; else takes what is left."""
@@ -83,9 +105,14 @@ class Intake:
         else:
             transport.resume_reading()
 
+    def _run_again(self) -> None:
+        self._is_scheduled = False
+        # Unless the connection has ended meanwhile.
+        if self.is_behind:
+            self._run()
+
     def _run(self) -> None:
-        self._handle = None
-        was_behind, data, stop_s = self.is_behind, self._data, perf_counter() + SHARE_S
+        was_behind, data, stop_s = self.is_behind, self._data, monotonic() + SHARE_S
         while not self._is_held():
             at = self._at
             end = self._end_of(data, at)
@@ -100,12 +127,17 @@ class Intake:
             if data is not self._data:
                 # The connection has ended, or somebody else has it now.
                 return
-            if perf_counter() >= stop_s and self._at < len(data):
-                self._handle = self._loop.call_soon(self._run)
+            if self._at < len(data) and (monotonic() >= stop_s or self._is_idle()):
                 break
-        if not was_behind and self._at < len(data):
+        if self._at < len(data):
+            self._fall_behind()
+
+    def _fall_behind(self) -> None:
+        if not self.is_behind:
             self.is_behind = True
             self._behind(True)
+        if not self._is_held():
+            self.go_on()
 
 
 class Frames(ABC):
@@ -122,6 +154,10 @@ class Frames(ABC):
     def is_between(self) -> bool:
         """Whether what was found so far ends with a frame."""
         return not self._left
+
+    def is_idle(self) -> bool:
+        """Whether they are so many that the connection has no share of its own."""
+        return self._idle >= IDLE_SHARED_MIN
 
     @property
     def is_flood(self) -> bool:

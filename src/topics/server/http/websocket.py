@@ -51,8 +51,8 @@ class WebSocket(Takeover):
         self._is_text = False
         self._frames = WsFrames()
         self._intake: Intake | None = Intake(
-            server.loop, end_of=self._frames.end_of, take=self._take_piece,
-            is_held=self._is_input_held, behind=self._behind,
+            server.loop, server.slices, end_of=self._frames.end_of, take=self._take_piece,
+            is_held=self._is_input_held, behind=self._behind, is_idle=self._frames.is_idle,
         )  # fmt: skip
         # What has come of a message that is not whole.
         self._gathered_bytes = 0

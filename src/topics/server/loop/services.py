@@ -29,6 +29,7 @@ from topics.server.http.connections import HttpServer
 from topics.server.http.errors import response_to
 from topics.server.http.giving_way import Company
 from topics.server.http.message import PENDING, Answer, Response
+from topics.server.http.slices import Slices, Steps
 from topics.server.http.turns import TurnEnd
 from topics.server.loop.access_log import AccessLog, LoggedMeter
 from topics.server.loop.buckets import BucketDesk
@@ -36,7 +37,6 @@ from topics.server.loop.delivery import Delivery
 from topics.server.loop.driver import Driver
 from topics.server.loop.longpoll import Waiters
 from topics.server.loop.parking import Parking
-from topics.server.loop.slices import Slices, Steps
 from topics.server.loop.visitors import Visitors
 from topics.server.loop.writes import Writes
 from topics.types import clamp
@@ -64,7 +64,6 @@ class Services:
         self.parking = Parking(self.driver, self.delivery, self.go_on)
         self.writes = Writes(self.driver, self.delivery)
         self._rendering = Beside(self.loop, RENDERED_TOGETHER, "topics-render")
-        self._slices = Slices(self.loop)
         self.visitors = Visitors()
         # Called when there is an engine, and before it is closed.
         self.on_opened: list[Callable[[Engine], None]] = []
@@ -79,6 +78,7 @@ class Services:
         # What clients make the process hold is known here; None before `start`.
         self.server: HttpServer | None = None
         self.turn_end: TurnEnd
+        self._slices: Slices
         self.is_draining = False
         # What was answered, by route.
         self.meters: list[Meter] = []
@@ -114,8 +114,7 @@ class Services:
 
     def start(self, server: HttpServer, steps: Generator[float, None, Engine]) -> None:
         self.turn_end = server.turn_end
-        # Not who asks for ranges or pages: those are what it is asked for.
-        self._slices.attach(server.turn_end, Company(lambda: server.turn_end.count))
+        self._slices = server.slices
         self.server = server
         self.waiters.attach(server.turn_end)
         self._rendering.attach(server.turn_end)

@@ -22,7 +22,7 @@ from topics.engine.reading.stretches import Stretch
 from topics.engine.state import places
 from topics.engine.state.record import END_BYTES, META_BYTES
 from topics.server.http.errors import BadRequest
-from topics.server.loop.slices import Steps
+from topics.server.http.slices import Steps
 from topics.server.routes import arrow_texts
 from topics.storage.columns import Columns
 from topics.types import Payload

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from topics.engine.state.places import Numbers
 from topics.engine.state.record import META
-from topics.server.loop.slices import Steps
+from topics.server.http.slices import Steps
 
 QUOTE, BACKSLASH = b'"\\'
 NEAR_BYTES = 128

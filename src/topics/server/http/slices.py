@@ -1,9 +1,10 @@
 """Long work of the loop is done a slice at a time: one in each turn, whoever has asked for it.
 
 Behind what others have asked for in that turn, and short while there are any. So many of them cost
-everybody else no more than one does. Reads that are under way have their slices by turns: nobody's
-long work keeps another's from its end. What makes large answers has them one after the other, so
-that there is one answer in the making at a time, however many were asked for.
+everybody else no more than one does. Reads that are under way, and frames that are too many, have
+their slices by turns: nobody's long work keeps another's from its end. What makes large answers has
+them one after the other, so that there is one answer in the making at a time, however many were
+asked for.
 """
 
 from __future__ import annotations
@@ -28,23 +29,21 @@ SHARED_SLICE_S = 0.00003
 
 
 class Slices:
-    """Called on the loop, once `attach` has told whose turns count."""
+    """Called on the loop whose turns `turn_end` ends; `company` tells whether others are there."""
 
     __slots__ = ("_company", "_due", "_is_scheduled", "_line", "_loop", "_turn_end", "_was_of_line")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, turn_end: TurnEnd, company: Company
+    ) -> None:
         self._loop = loop
+        self._turn_end = turn_end
+        self._company = company
         # Those who have their slices by turns, and those who have them one after the other.
         self._due: deque[Callable[[], None]] = deque()
         self._line: deque[Callable[[], None]] = deque()
         self._was_of_line = False
         self._is_scheduled = False
-        self._turn_end: TurnEnd
-        self._company: Company
-
-    def attach(self, turn_end: TurnEnd, company: Company) -> None:
-        self._turn_end = turn_end
-        self._company = company
 
     def stop_s(self) -> float:
         """When a slice that begins now has to end."""
