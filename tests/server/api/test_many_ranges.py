@@ -15,9 +15,9 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra")
 RECORDS, READERS = 20_000, 9
 
 
-def ask(port: int) -> socket.socket:
+def ask(port: int, kind: str = "arrow") -> socket.socket:
     peer = socket.create_connection(("127.0.0.1", port), timeout=30)
-    body = json.dumps({"format": "arrow"}).encode()
+    body = json.dumps({"format": kind}).encode()
     peer.sendall(
         b"POST /v0/topics/t/range HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
@@ -25,10 +25,24 @@ def ask(port: int) -> socket.socket:
     return peer
 
 
-def rows(peer: socket.socket) -> int:
+def test_whoever_sends_no_more_is_answered_all_the_same(tmp_path: Path) -> None:
+    """Half of a connection is enough for an answer, also one in slices, and beside others."""
+    with inside(tmp_path) as served, served.client() as client:
+        client.post("/v0/topics/t", {"records": [{"data": 1}] * 3})
+        for _ in range(5):
+            assert client.write("t", 1).status == 200
+            for kind in ("arrow", "json"):
+                peer = ask(served.port, kind)
+                peer.shutdown(socket.SHUT_WR)
+                assert rows(peer, kind) >= 4
+
+
+def rows(peer: socket.socket, kind: str = "arrow") -> int:
     with peer, peer.makefile("rb") as answer:
         head, _, content = answer.read().partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 "), head
+    if kind == "json":
+        return len(json.loads(content)["records"])
     return int(pa.ipc.open_stream(content).read_all().num_rows)
 
 

@@ -281,12 +281,18 @@ def matches(tag: object, match: Any) -> bool:
     return tag == match if isinstance(match, str) else tag.startswith(match[2][:-1])
 
 
-@pytest.mark.parametrize("fields", [{}, {"tag": "a", "node": "n", "meta": {"k": "v", "l": "w"}}])
-def test_no_step_of_a_large_range_is_long(fields: dict[str, Any]) -> None:
-    """Others wait for one of them, whatever the range comes to."""
+TOLD = {"tag": "a", "node": "n", "meta": {"k": "v", "l": "w"}}
+
+
+@pytest.mark.parametrize(("writes", "count", "size"), [(10, 2000, 200), (1, 900, 8192)])
+@pytest.mark.parametrize("fields", [{}, TOLD])
+def test_no_step_of_a_large_range_is_long(
+    fields: dict[str, Any], writes: int, count: int, size: int
+) -> None:
+    """Others wait for one of them, whatever the range comes to and however it was written."""
     world = World()
-    for _ in range(10):
-        world.engine.append("t", [{"data": "x" * 200, **fields}] * 2000)
+    for _ in range(writes):
+        world.engine.append("t", [{"data": "x" * size, **fields}] * count)
     encoder, page = arrow.Encoder(), world.engine.range("t")
     longest: list[float] = []
     for _ in range(3):
@@ -297,5 +303,5 @@ def test_no_step_of_a_large_range_is_long(fields: dict[str, Any]) -> None:
                 next(steps)
                 took.append(time.thread_time() - began)
         longest.append(max(took) / sum(took))
-    assert page.count == 20_000
+    assert page.count == writes * count
     assert min(longest) < 0.1

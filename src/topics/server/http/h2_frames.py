@@ -17,9 +17,13 @@ from topics.server.http.arrival import PREFACE
 from topics.server.http.intake import Frames
 
 HEAD_BYTES = 9
-DATA, HEADERS, CONTINUATION = 0, 1, 9
+DATA, HEADERS, WINDOW_UPDATE, CONTINUATION = 0, 1, 8, 9
 END_HEADERS = 4
 FRAME_BYTES_MAX = 16 * 1024
+# What a client may send of a request before it hears from us.
+WINDOW_BYTES = 1024 * 1024
+# A window that is opened by less than this says nothing of use.
+OPENED_BYTES_MIN = 1024
 
 
 class H2Frames(Frames):
@@ -28,7 +32,9 @@ class H2Frames(Frames):
     `streams` are those that take data.
     """
 
-    __slots__ = ("_block_bytes", "_head_bytes_max", "_streams", "fault")
+    __slots__ = (
+        "_block_bytes", "_head_bytes_max", "_late_bytes", "_streams", "_untold_bytes", "fault",
+    )  # fmt: skip
 
     def __init__(self, head_bytes_max: int, streams: Container[int]) -> None:
         # The preface is as a frame without a head.
@@ -36,7 +42,18 @@ class H2Frames(Frames):
         self._head_bytes_max = head_bytes_max
         self._streams = streams
         self._block_bytes = 0
+        # What may still come for a stream that we have ended; and what was sent, in the windows of
+        # both stream and connection, and has not been acknowledged.
+        self._late_bytes = self._untold_bytes = 0
         self.fault: h2.errors.ErrorCodes | None = None
+
+    def sent(self, size: int) -> None:
+        """So much of an answer is on its way; clients open their windows again as they take it."""
+        self._untold_bytes += 2 * size
+
+    def stream_cut(self) -> None:
+        """We have ended a stream; its client does not know, and may send on for a while."""
+        self._late_bytes = WINDOW_BYTES
 
     def _begin(self, data: bytes, at: int) -> int:
         head = data[at : at + HEAD_BYTES]
@@ -52,12 +69,27 @@ class H2Frames(Frames):
                 self.fault = h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
             if head[4] & END_HEADERS:
                 self._block_bytes = 0
-        self.count(
-            is_work=kind == HEADERS or (kind == DATA and size > 0 and number in self._streams)
-        )
+        if kind == WINDOW_UPDATE and size == 4:
+            increment = data[at + HEAD_BYTES : at + HEAD_BYTES + size]
+            if len(increment) < size:
+                return 0
+            if self._is_told(int.from_bytes(increment, "big")):
+                return HEAD_BYTES + size
+        is_work = kind == HEADERS or (kind == DATA and size > 0 and number in self._streams)
+        is_late = kind == DATA and not is_work and 0 < size <= self._late_bytes
+        if is_late:
+            self._late_bytes -= size
+        self.count(is_work=is_work, is_excused=is_late)
         if self.is_flood:
             self.fault = h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
         return HEAD_BYTES + size
+
+    def _is_told(self, opened_bytes: int) -> bool:
+        """Whether a window was opened again by what its client was sent."""
+        if not OPENED_BYTES_MIN <= opened_bytes <= self._untold_bytes:
+            return False
+        self._untold_bytes -= opened_bytes
+        return True
 
 
 class H2Connection(h2.connection.H2Connection):

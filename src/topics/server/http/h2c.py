@@ -19,13 +19,12 @@ import h2.exceptions
 import h2.settings
 
 from topics.server.http.ending import Ending
-from topics.server.http.h2_frames import H2Connection, H2Frames
+from topics.server.http.h2_frames import WINDOW_BYTES, H2Connection, H2Frames
 from topics.server.http.h2_stream import Headers, StreamTransport
 from topics.server.http.http1 import Http1Hub
 from topics.server.http.intake import IDLE_PER_S, Intake
 
 STREAMS_MAX = 100
-WINDOW_BYTES = 1024 * 1024
 # Streams that a client may open and reset again beyond those that it lets us answer.
 RESETS_MAX = 200
 # What is handed to the socket at a time: it then says whether the client takes it.
@@ -250,6 +249,7 @@ class H2Protocol(Ending):
         if is_work:
             self._frames.count(is_work=True)
         self._unflushed_bytes += len(data)
+        self._frames.sent(len(data))
         self._say(number, partial(self._h2.send_data, number, data))
 
     def end(self, number: int, *, is_whole: bool) -> None:
@@ -268,6 +268,7 @@ class H2Protocol(Ending):
                 stream.lose()
 
     def reset(self, number: int, code: h2.errors.ErrorCodes) -> None:
+        self._frames.stream_cut()
         self._say(number, partial(self._h2.reset_stream, number, code))
         self.server.turn_end.defer(self._pump)
 

@@ -143,12 +143,13 @@ class Intake:
 class Frames(ABC):
     """Finds the ends of frames in the input, and counts those that have no work in them."""
 
-    __slots__ = ("_idle", "_left")
+    __slots__ = ("_excused", "_idle", "_left")
 
     def __init__(self, left_bytes: int = 0) -> None:
         # What has still to come of a frame that has begun.
         self._left = left_bytes
-        self._idle = 0
+        # Those without work in them that nothing explains; and how many of them are no offence.
+        self._idle = self._excused = 0
 
     @property
     def is_between(self) -> bool:
@@ -162,7 +163,7 @@ class Frames(ABC):
     @property
     def is_flood(self) -> bool:
         """Whether there were too many frames without work in them."""
-        return self._idle > IDLE_MAX
+        return self._idle - self._excused > IDLE_MAX
 
     def end_of(self, data: bytes, at: int) -> int:
         """Where a few frames end that begin at `at`, or the input within the last of them."""
@@ -178,15 +179,17 @@ class Frames(ABC):
         self._left = left
         return at
 
-    def count(self, *, is_work: bool) -> None:
+    def count(self, *, is_work: bool, is_excused: bool = False) -> None:
         if is_work:
             self.credit(IDLE_PER_WORK)
         else:
             self._idle += 1
+            self._excused += is_excused
 
     def credit(self, count: int) -> None:
         """So many frames without work are explained."""
         self._idle = max(0, self._idle - count)
+        self._excused = min(self._excused, self._idle)
 
     @abstractmethod
     def _begin(self, data: bytes, at: int) -> int:

@@ -73,12 +73,14 @@ class WebSocket(Takeover):
     def send(self, text: bytes) -> None:
         """Sends one text message, given as its UTF-8 bytes; nothing when it has ended."""
         if self._is_open():
+            self._frames.count(is_work=True)
             self._protocol.send_text(text)
             self._pump()
 
     def send_binary(self, data: bytes) -> None:
         """Sends one binary message; nothing when the connection has ended."""
         if self._is_open():
+            self._frames.count(is_work=True)
             self._protocol.send_binary(data)
             self._pump()
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import partial
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import TypeVar
 
 from topics.clock import SystemClock
@@ -44,6 +44,9 @@ from topics.types import clamp
 LOG = logging.getLogger("topics.server")
 # Answers that are rendered beside the loop at a time: it needs a core, too.
 RENDERED_TOGETHER = clamp((os.cpu_count() or 1) // 2, 1, 4)
+
+# A client that sends no more so soon behind its request waits for the answer; later, it has left.
+STAYS_S = 0.1
 
 T = TypeVar("T")
 BACKUP_PATH = "/v0/backup"
@@ -222,7 +225,7 @@ class Services:
         """As `reading`, for a read in pieces: a slice of them at a time, others in between.
 
         It begins anew when the cold store has given what it missed, and is given up when its client
-        goes. It begins at once: what a client sends behind it is not to be seen by it.
+        goes: not at once, for a client that has nothing more to say may still listen. It begins at once: what a client sends behind it is not to be seen by it.
         """
         return self.reading(call, partial(self._slice, call, begin, answer))
 
@@ -230,7 +233,6 @@ class Services:
         self, call: Call, begin: Callable[[], Steps[T]], answer: Callable[[T], Answer]
     ) -> Answer:
         """Answers with what the steps come to, which read nothing: one call after the other."""
-        call.mind_leaving()
         more = self._slices.stay
         self._slices.line_up(partial(self._next_slice, call, begin, answer, more=more))
         return PENDING
@@ -251,7 +253,8 @@ class Services:
                 next(steps)
         except StopIteration as done:
             return answer(done.value)
-        call.mind_leaving()
+        if perf_counter() >= call.began_s + STAYS_S:
+            call.mind_leaving()
         more = more or self._slices.add
         more(partial(self._next_slice, call, begin, answer, steps, more))
         return PENDING

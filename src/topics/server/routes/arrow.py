@@ -125,7 +125,7 @@ def _groups(page: RangePage) -> Iterator[_Group]:
                 group = _Group()
             group.gaps.append((group.count, part))
             continue
-        for piece in (piece for each in part.stretches for piece in each.split(BATCH_ROWS_MAX)):
+        for piece in (piece for each in part.stretches for piece in _pieces(each)):
             size = piece.spans.span(piece.start, piece.stop)
             if not group.has_room(len(piece), size):
                 yield group
@@ -135,6 +135,22 @@ def _groups(page: RangePage) -> Iterator[_Group]:
             group.size += size
     if group.count or group.gaps:
         yield group
+
+
+def _pieces(stretch: Stretch[Columns]) -> Iterator[Stretch[Columns]]:
+    """A stretch in parts that fit a batch; one record that is larger is a part of its own."""
+    for piece in stretch.split(BATCH_ROWS_MAX):
+        columns, rows = piece.spans, piece.rows
+        if columns.span(piece.start, piece.stop) <= BATCH_BYTES_MAX:
+            yield piece
+            continue
+        ends = np.array(columns.ends[piece.start : piece.stop], np.int64)[rows - piece.start]
+        at = 0
+        while at < len(piece):
+            stop_byte = columns.start(int(rows[at])) + BATCH_BYTES_MAX
+            to = max(at + 1, int(np.searchsorted(ends, stop_byte, "right")))
+            yield piece.part(at, to)
+            at = to
 
 
 class _Records:
