@@ -225,7 +225,8 @@ class Services:
         """As `reading`, for a read in pieces: a slice of them at a time, others in between.
 
         It begins anew when the cold store has given what it missed, and is given up when its client
-        goes: not at once, for a client that has nothing more to say may still listen. It begins at once: what a client sends behind it is not to be seen by it.
+        goes: not at once, for a client that has nothing more to say may still listen. It begins at
+        once: what a client sends behind it is not to be seen by it.
         """
         return self.reading(call, partial(self._slice, call, begin, answer))
 
