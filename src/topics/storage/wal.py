@@ -45,7 +45,9 @@ class Shard:
 
     `lock` guards the place, the list of files and the mark, which both threads touch. `making` is
     held by who makes a file, and by who goes on in another one: both threads do the former, and
-    must not make the same number. Whoever holds it may take `lock`, never the other way round.
+    must not make the same number. `syncing` is held by who syncs files, and by the engine's thread
+    while it takes a write back: the system tells of a failed sync once, and only one of two. Who
+    holds either may take `lock` and those of footings and MARKS, never the other way round.
     """
 
     fs: Fs
@@ -68,6 +70,7 @@ class Shard:
     ready: WalFile | None = field(default=None, init=False)
     prepare_at: int = field(default=NEVER, init=False)
     making: threading.Lock = field(default_factory=threading.Lock, init=False)
+    syncing: threading.Lock = field(default_factory=threading.Lock, init=False)
     # How far the bytes are on the disk, with the frame behind it; and how far nothing can take them
     # away any more, which is less where they stand on bytes of another shard.
     flushed: tuple[Mark, int] = field(default=(Mark(0, 0), 1), init=False)
@@ -178,9 +181,10 @@ class Shard:
         try:
             self.current.file.pwrite(group, self.offset)
             if len(group) < length:
-                self._write_behind(payloads, self.offset + len(group))
+                self.current.write_behind(payloads, self.offset + len(group))
         except OSError as error:
-            self._unwrite(error)
+            with self.syncing:
+                self._unwrite(error)
             raise self._failed(error) from error
         with self.lock:
             self.offset += size
@@ -205,6 +209,8 @@ class Shard:
         """
         if error.errno not in FULL:
             return
+        # A sync may have failed since the write began.
+        self._require_sound()
         current = self.current
         try:
             current.file.truncate(self.offset)
@@ -221,11 +227,6 @@ class Shard:
     def _require_sound(self) -> None:
         if self.poison is not None:
             raise Poisoned(f"write-ahead log failed earlier: {self.poison}")
-
-    def _write_behind(self, payloads: list[bytes], offset: int) -> None:
-        for payload in payloads:
-            self.current.file.pwrite(payload, offset)
-            offset += len(payload)
 
     def _make_room(self, length: int, may_use_reserve: bool) -> None:
         left = self.current.capacity - self.offset
@@ -263,7 +264,7 @@ class Shard:
             left, following = [self.current], self.ready
             if following is None:
                 following = self._following(self.current.number + 1, room, spare)
-            elif not self._suits(following, room):
+            elif not following.suits(room, is_routed=self.is_routed):
                 # MARKS names it: it stays in the row, without groups.
                 left.append(following)
                 following = self._instead(following, room, spare)
@@ -290,10 +291,6 @@ class Shard:
             done, self.unsynced = self.unsynced[:count], self.unsynced[count:]
         for wal_file in done:
             wal_file.file.close()
-
-    def _suits(self, ready: WalFile, room: int) -> bool:
-        """Whether a file that was made before anybody knew what for is the one that is needed."""
-        return ready.capacity >= room and ready.is_routed == self.is_routed
 
     def _instead(self, passed: WalFile, room: int, spare: int) -> WalFile:
         """The file behind one that does not suit, which may need the room of that. Raises OSError.
@@ -348,6 +345,10 @@ class Shard:
 
     def sync(self) -> None:
         """Makes everything written so far durable, in file order. A failure poisons the shard."""
+        with self.syncing:
+            self._sync()
+
+    def _sync(self) -> None:
         with self.lock:
             files, upto, lsn = [*self.unsynced, self.current], self.position, self.lsn
         if self.poison is not None:

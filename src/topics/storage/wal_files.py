@@ -43,6 +43,15 @@ class WalFile:
     is_routed: bool
     path: str
 
+    def suits(self, room: int, *, is_routed: bool) -> bool:
+        """Whether one that was made before anybody knew what for is the one that is needed."""
+        return self.capacity >= room and self.is_routed == is_routed
+
+    def write_behind(self, payloads: list[bytes], offset: int) -> None:
+        for payload in payloads:
+            self.file.pwrite(payload, offset)
+            offset += len(payload)
+
     def give_back(self) -> None:
         """Gives back the room of a file without groups, to which nothing will be written."""
         self.capacity = SECTOR

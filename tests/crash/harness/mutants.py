@@ -36,8 +36,8 @@ MUTANTS = (
         "        self.marks.enter_file(self.index, number)\n        made = wal_files.create(",
     ),
     Mutant(
-        "log file made ahead used for what it does not say", "storage/wal.py",
-        "ready.capacity >= room and ready.is_routed == self.is_routed", "ready.capacity >= room",
+        "log file made ahead used for what it does not say", "storage/wal_files.py",
+        "self.capacity >= room and self.is_routed == is_routed", "self.capacity >= room",
         area="router", first="made_ahead",
     ),
     Mutant(
