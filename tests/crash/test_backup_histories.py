@@ -1,4 +1,7 @@
-"""Histories backed up while they go on: restored to any moment they are what the model says."""
+"""Histories backed up while they go on: restored to any moment they are what the model says.
+
+So are directories that a crash of the machine has torn: what they are, their backups are.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from itertools import count
 import pytest
 
 from tests.crash.harness.backup_histories import run_history
+from tests.crash.harness.backup_tears import run_tear
 from tests.support.tiers import quick_first
 
 Tally = Callable[..., None]
 SEEDS_EACH = 5
+TEARS_EACH = 20
 
 
 @pytest.mark.slow
@@ -21,6 +26,14 @@ def test_any_moment_comes_back(first: int, tally: Tally) -> None:
     """The end and random moments of every backup, checked and compared seq by seq."""
     for seed in range(first, first + SEEDS_EACH):
         tally(backup_histories=1, restores=run_history(seed, steps=25, restores=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 100, TEARS_EACH))
+def test_what_a_crash_has_torn_comes_back_as_it_starts(first: int, tally: Tally) -> None:
+    """With routers over two shards, whatever the crash took behind the marks."""
+    for seed in range(first, first + TEARS_EACH):
+        tally(restores=run_tear(seed))
 
 
 @pytest.mark.full(share=2)

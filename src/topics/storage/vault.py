@@ -27,7 +27,7 @@ import msgspec
 import xxhash
 
 from topics.errors import CorruptData, NotFound
-from topics.storage.frames import checksum
+from topics.storage.frames import Mark, checksum
 from topics.storage.tiers import Store
 
 VERSION = 1
@@ -71,6 +71,14 @@ class LogCopy(msgspec.Struct, frozen=True):
         return sum(part.size for part in self.parts)
 
 
+class MarkCopy(msgspec.Struct, frozen=True):
+    """How far MARKS vouched for a timeline of an earlier generation; there may be more of it."""
+
+    generation: int
+    shard: int
+    mark: Mark
+
+
 class StageCopy(msgspec.Struct, frozen=True):
     file_name: str
     body: Object
@@ -95,6 +103,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[SegmentCopy]
     flags: Object | None
     logs: list[LogCopy]
+    marks: list[MarkCopy]
     stages: list[StageCopy]
 
     def objects(self) -> Iterator[Object]:

@@ -61,4 +61,15 @@ BACKUP_MUTANTS = (
         "    for manifest in reversed([*found]):\n        if manifest.from_ms",
         area="backup", first="histories", is_quick=False,
     ),
+    Mutant(
+        "restored tail vouched for as nobody did", "engine/offline/layout.py",
+        "min(mark, self._vouched.get(key, mark))", "mark",
+        area="backup", first="tears",
+    ),
+    Mutant(
+        "groups of nobody backed up", "engine/upkeep/copying.py",
+        "                line.first_lsn = vouch.lsn or None\n",
+        "                line.first_lsn = None\n",
+        area="backup", first="tears", is_quick=False,
+    ),
 )  # fmt: skip

@@ -12,6 +12,7 @@ import time
 
 from tests.crash.harness.backup_histories import run_history as backup_history
 from tests.crash.harness.backup_sweep import crash_backups, crash_restores
+from tests.crash.harness.backup_tears import run_tear
 from tests.crash.harness.histories.draws import mood_of
 from tests.crash.harness.histories.history import failure as whole_failure
 from tests.crash.harness.io_errors import cases, check_after, run_with
@@ -161,6 +162,9 @@ def search_backups(seconds: float, first: str) -> str | None:
         if first == "sweep":
             crash_backups(PLANS)
             crash_restores(PLANS, is_moment=True)
+        if first == "tears":
+            for seed in range(40):
+                run_tear(seed)
         for seed in itertools.count():
             if time.monotonic() > stop:
                 break

@@ -3,8 +3,10 @@
 For the end of a backup that is all of it. For a moment it is the newest snapshot from before the
 moment with its segments, and the log up to the moment: what a process that was killed then would
 have left. Delete flags are set back to what the snapshot knew, because the log says the rest. MARKS
-vouches for every byte, and its generation leaves room for starts that the original may have made
-since: ids of stages are not given twice.
+vouches for every byte of the generation that was backed up while it ran, and of those before it for
+as much as the original did: behind that may stand a map whose source a crash has taken. It names a
+generation that leaves room for starts which the original may have made since: ids of stages are not
+given twice.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class Layout:
     later: Later = field(default_factory=Later)
     bytes_done: int = 0
     _lines: dict[Key, Vouch] = field(default_factory=dict)
+    # How far the original vouched for timelines of earlier generations.
+    _vouched: dict[Key, Mark] = field(default_factory=dict)
     _base: Snapshot | None = None
 
     def lay_out(self) -> None:
@@ -93,6 +97,7 @@ class Layout:
 
     def _log(self) -> None:
         """Timelines up to the moment; what comes after it is only read."""
+        self._vouched = {(each.generation, each.shard): each.mark for each in self.manifest.marks}
         by_generation: dict[int, list[LogCopy]] = {}
         for log in self.manifest.logs:
             if self._is_needed(log):
@@ -167,7 +172,7 @@ class Layout:
         if len(raw) == frames.SECTOR and key in self._lines:
             # No mark names the start of a file.
             mark = self._lines[key].mark
-        self._lines[key] = Vouch(log.number, mark, 0)
+        self._lines[key] = Vouch(log.number, min(mark, self._vouched.get(key, mark)), 0)
 
     # -- segments ----------------------------------------------------------------------------
 

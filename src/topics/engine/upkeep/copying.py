@@ -41,7 +41,15 @@ from topics.storage.segment import Bytes, FileBytes, SegmentInfo
 from topics.storage.snapshot import Snapshot
 from topics.storage.stage_file import StageId
 from topics.storage.tiers import Store, StoreBytes
-from topics.storage.vault import LogCopy, Manifest, Object, SegmentCopy, SnapshotCopy, StageCopy
+from topics.storage.vault import (
+    LogCopy,
+    Manifest,
+    MarkCopy,
+    Object,
+    SegmentCopy,
+    SnapshotCopy,
+    StageCopy,
+)
 
 # Backups whose objects are taken for known.
 EARLIER_MAX = 16
@@ -78,8 +86,9 @@ class Copying:
     _infos: dict[int, SegmentInfo] = field(default_factory=dict)
     _flags: dict[int, bytes] = field(default_factory=dict)
     _is_from_beginning: bool = False
-    # How far the timelines of earlier generations go.
+    # How far the timelines of earlier generations go, and how far MARKS vouches for them.
     _earlier: dict[Key, Mark] = field(default_factory=dict)
+    _vouched: list[MarkCopy] = field(default_factory=list)
 
     # -- what there is -----------------------------------------------------------------------
 
@@ -117,12 +126,18 @@ class Copying:
         for line in wal_reader.list_timelines(self.data):
             if line.generation == known.generation:
                 continue
-            mark = known.lines.get((line.generation, line.shard), ANYTHING).mark
+            key = line.generation, line.shard
+            vouch = known.lines.get(key, ANYTHING)
+            mark = vouch.mark
             first = max(mark.number, line.files[0].number)
+            if mark.offset == SECTOR:
+                # A crash may have taken all of this file and left groups in those behind it.
+                line.first_lsn = vouch.lsn or None
             if mark != ANYTHING.mark:
                 for _ in wal_reader.read_timeline(self.data, line, first_number=first):
                     pass
-            self._earlier[line.generation, line.shard] = max(mark, line.end)
+            self._earlier[key] = max(mark, line.end)
+            self._vouched.append(MarkCopy(*key, mark))
 
     def _remember(self) -> None:
         """What is there of earlier backups."""
@@ -183,7 +198,7 @@ class Copying:
             id=self.id, began_ms=began_ms, from_ms=min(self._from_ms(logs), to_ms), to_ms=to_ms,
             topics=topics, bytes=0, bytes_copied=0, is_from_beginning=self._is_from_beginning,
             snapshots=self._snapshots(), segments=self._segments(), flags=self._store_flags(),
-            logs=logs, stages=self._stages(stages, taken),
+            logs=logs, marks=self._vouched, stages=self._stages(stages, taken),
         )  # fmt: skip
         manifest = msgspec.structs.replace(
             manifest, bytes=sum(each.size for each in manifest.objects()),
