@@ -399,3 +399,21 @@ def test_a_read_ends_however_little_of_the_cold_store_is_kept(how: str) -> None:
         assert [record.seq for record in engine.range("t", from_seq=2).records] == [5, 6, 7, 8]
     else:
         assert engine.seq_at("t", times[2]) == (5, times[4])
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1_000_000])
+def test_a_gap_is_no_record(cache_bytes: int) -> None:
+    """At least one record is told, also one that is in the cold store behind a gap."""
+    world = World(cold_dir="/cold", hot_bytes=0, resident_bytes=0, block_cache_bytes=cache_bytes)
+    engine = world.engine
+    engine.put_topic("t", {"durability": "fsync"})
+    for _ in range(4):
+        engine.append("t", [{"data": 0, "tag": "a"}] * 5)
+        engine.checkpoint()
+    engine.put_topic("t", {"durability": "fsync", "cap_records": 10})
+    for match in (None, "a"):
+        page = engine.range("t", records_max=1, match=match)
+        assert page.gaps == [Gap(1, 10, "cap")]
+        assert [record.seq for record in page.records] == [11]
+        counted = engine.range("t", records_max=1, match=match, keeps_records=False)
+        assert (page.count, page.next_from_seq) == (counted.count, counted.next_from_seq)

@@ -7,6 +7,7 @@ and whoever is told much may ask now and then whether we are there.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.server.protocol.test_websocket import HANDSHAKE, frame, received
 from tests.server.protocol.wire import Wire, message
 from tests.support.servers import inside
 from topics.server.http.h2_frames import OPENED_BYTES_MIN, WINDOW_BYTES, H2Frames
+from topics.server.http.h2c import STREAMS_MAX
 from topics.server.http.intake import IDLE_MAX, IDLE_SHARED_MIN
 
 KIB = 1024
@@ -88,6 +90,40 @@ def test_who_is_told_much_may_ask_whether_we_are_there(served: Served) -> None:
             served.call(socket.send, b"news")
             wire.send(frame(PING))
             assert sorted(received(wire)[0] for _ in range(2)) == [1, PONG]
+
+
+def test_a_client_may_say_behind_its_answer_that_its_request_is_whole(tmp_path: Path) -> None:
+    """In a frame of its own, which httpx sends: the body was there before, and so is the answer."""
+    body, fields = b'{"records":[{"data":1}]}', (("content-type", "application/json"),)
+    with inside(tmp_path) as server, H2Client(server.port) as client:
+        for seq in range(1, 4):
+            length = ("content-length", str(len(body)))
+            number = client.begin("POST", "/v0/topics/t", (*fields, length))
+            client.h2.send_data(number, body)
+            client.flush()
+            assert json.loads(client.answer(number).body)["last_seq"] == seq
+            client.h2.end_stream(number)
+            client.flush()
+            assert client.request("GET", "/v0/health").status == 200
+            assert client.streams[number].reset is None
+
+
+def test_answered_streams_that_never_end_are_ended_when_they_are_many(served: Served) -> None:
+    with H2Client(served.port) as client:
+        client.read()
+        client.h2.remote_settings.update({3: 1000})
+        client.h2.remote_settings.acknowledge()
+        numbers = []
+        for _ in range(STREAMS_MAX + 20):
+            number = client.begin("POST", "/echo", (("content-length", "1"),))
+            client.h2.send_data(number, b"x")
+            client.flush()
+            assert client.answer(number).body == b"x"
+            numbers.append(number)
+        assert client.request("GET", "/json").status == 200
+        cut = [number for number in numbers if client.streams[number].reset is not None]
+        assert cut == numbers[:20]
+        assert {client.streams[number].reset for number in cut} == {0}
 
 
 # -- what is counted ---------------------------------------------------------------------------

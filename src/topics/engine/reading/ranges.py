@@ -178,7 +178,7 @@ def read(core: Core, topic: Topic, asked: Asked) -> Generator[None, None, RangeP
         try:
             work.go_on(min(decision.upto, last))
         except ColdMiss:
-            if not page.parts and not work.stretches:
+            if not work.count:
                 raise
             # Told now, so that a read makes headway however small the cache is.
             break

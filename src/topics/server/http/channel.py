@@ -172,6 +172,12 @@ class Channel(Ending):
 
     # -- what the process holds for it -------------------------------------------------------
 
+    def _is_full(self) -> bool:
+        """Whether as much waits for the client as may: nothing more is to be answered."""
+        bytes_max = self._limits.out_bytes_max
+        is_much = self._queued_bytes > bytes_max or self._out_bytes > 2 * bytes_max
+        return is_much or self._is_paused or self._is_portioned
+
     def _wait_in_line(self, request: Request, output: tuple[Payload, ...] | None) -> None:
         """An answer has to wait for those of earlier requests."""
         request.output = output

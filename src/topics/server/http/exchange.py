@@ -1,8 +1,9 @@
 """The answering half of a connection: every request gets its answer, in order, within bounds.
 
 A request whose answer comes later keeps its place in `_queue`. Requests that arrive while too
-many wait, or while the client does not read, stay unstarted in `_backlog`, and reading pauses:
-a client can not make us hold more answers than it takes.
+many wait, while the client does not read, or behind one of another kind that has not happened yet,
+stay unstarted in `_backlog`, and reading pauses: a client can not make us hold more answers than it
+takes, and what it sends behind a write without waiting finds it.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ class Exchange(Channel):
     """
 
     __slots__ = (
-        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler",
-        "_is_blocked", "_is_due",
+        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler", "_is_blocked", "_is_due",
         "_is_feeding", "_is_last", "_leftover", "_queue", "_request",
     )  # fmt: skip
 
@@ -80,24 +80,24 @@ class Exchange(Channel):
 
     def _keep(self, request: Request) -> None:
         """Keeps a request until it may be started."""
-        if self._backlog is None:
-            self._backlog = deque()
+        self._backlog = self._backlog or deque()
         self._backlog.append(request)
         self._pause_reading()
 
-    def _is_busy(self) -> bool:
-        return (
-            self._is_paused
-            or self._is_portioned
-            or self._is_blocked
-            or self._queued_bytes > self._limits.out_bytes_max
-            or self._out_bytes > 2 * self._limits.out_bytes_max
-            or len(self._queue) >= self._limits.pending_max
-        )
+    def _may_start(self, request: Request) -> bool:
+        """Whether nothing is in a request's way.
+
+        What was sent before it has to have happened. What goes the same way keeps its order anyway.
+        """
+        queue, head = self._queue, request.head
+        if self._is_full() or self._is_blocked or len(queue) >= self._limits.pending_max:
+            return False
+        last = queue[-1].head if queue else head
+        return last.path == head.path and last.method == head.method
 
     def _line_up(self, request: Request) -> None:
         """Starts a request now, if nothing is in its way."""
-        if self._backlog is None and not self._is_busy():
+        if self._backlog is None and self._may_start(request):
             self._start(request)
         else:
             self._keep(request)
@@ -277,11 +277,11 @@ class Exchange(Channel):
                 self._emit(request.output or ())
                 if self._queued:
                     self._count_queued(-self._queued.pop(request, 0))
-            if self._backlog is None or self._is_busy() or (queue and queue[-1].successor):
+            backlog = self._backlog
+            if not backlog or (queue and queue[-1].successor) or not self._may_start(backlog[0]):
                 break
-            request = self._backlog.popleft()
-            if not self._backlog:
-                self._backlog = None
+            request = backlog.popleft()
+            self._backlog = backlog or None
             if request.output is None:
                 self._start(request)
             else:

@@ -8,6 +8,7 @@ limits, timeouts, gzip, event streams and back-pressure are the ones of every ot
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
@@ -27,6 +28,7 @@ HIGH_BYTES, LOW_BYTES = 64 * 1024, 16 * 1024
 PORTION_BYTES = 64 * 1024
 # A frame that the client's window makes smaller than this explains none of the client's own.
 SMALL_BYTES = 1024
+LENGTH = re.compile(rb"[0-9]{1,18}")
 # Headers of a single connection, which mean nothing in HTTP/2 or are said in another way.
 _HOP = frozenset({b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade"})
 
@@ -75,8 +77,11 @@ class Multiplexed(Protocol):
 
     def send(self, number: int, data: bytes, *, is_work: bool) -> None: ...
 
-    def end(self, number: int, *, is_whole: bool) -> None:
-        """The answer is complete; what the client may still send of its request is not wanted."""
+    def end(self, number: int, *, is_whole: bool, has_body: bool) -> None:
+        """The answer is complete; what the client may still send of its request is not wanted.
+
+        Of one that has its body only the end has to come: clients may say that in a frame behind.
+        """
         ...
 
     def reset(self, number: int, code: h2.errors.ErrorCodes) -> None: ...
@@ -95,13 +100,15 @@ class Multiplexed(Protocol):
 class StreamTransport(asyncio.Transport):
     """Takes the bytes of an answer of HTTP/1 and sends them as one of HTTP/2.
 
-    `is_whole`: the client has sent all of its request.
+    `is_whole`: the client has sent all of its request, and said so.
     """
 
     def __init__(self, connection: Multiplexed, number: int) -> None:
         super().__init__()
         self.number = number
         self.is_whole = False
+        # What is missing of a body, once its length is known.
+        self._missing_bytes = 1
         self._connection = connection
         self._protocol: asyncio.Protocol = StreamProtocol(connection.server)
         self._is_chunked = False
@@ -119,19 +126,22 @@ class StreamTransport(asyncio.Transport):
 
     def start(self, headers: Headers, body: bytes, *, is_whole: bool) -> bool:
         """Gives a request to the protocol, as far as it is there; False when it can not be."""
-        self._is_chunked = not is_whole and not any(
-            name == b"content-length" for name, _ in headers
-        )
+        length = next((value for name, value in headers if name == b"content-length"), b"")
+        self._is_chunked = not is_whole and not length
         head = request_head(headers, len(body) if is_whole else None)
         if head is None:
             return False
         self.is_whole = is_whole
+        if LENGTH.fullmatch(length):
+            self._missing_bytes = int(length) - len(body)
         self._protocol.connection_made(self)
         self._protocol.data_received(head + (self._chunk(body) if body else b""))
         return True
 
     def feed(self, data: bytes) -> None:
         """More of the body."""
+        if not self._is_chunked:
+            self._missing_bytes -= len(data)
         if data and not self._is_lost:
             self._protocol.data_received(self._chunk(data))
 
@@ -163,7 +173,8 @@ class StreamTransport(asyncio.Transport):
             self._is_paused = False
             self._protocol.resume_writing()
         if self._is_ended and not self._out and not self._is_lost:
-            connection.end(self.number, is_whole=self.is_whole)
+            has_body = self._missing_bytes <= 0
+            connection.end(self.number, is_whole=self.is_whole, has_body=has_body)
             self.lose()
         return left <= 0 and bool(self._out)
 

@@ -72,6 +72,8 @@ class H2Protocol(Ending):
         self._incoming: dict[int, Incoming] = {}
         self._streams: dict[int, StreamTransport] = {}
         self._due: dict[StreamTransport, None] = {}
+        # Streams that were answered and whose client has still to say that it sends no more.
+        self._unended: dict[int, None] = {}
         self._is_pumping = False
         self._unflushed_bytes = 0
         self._is_last = False
@@ -176,6 +178,7 @@ class H2Protocol(Ending):
         elif isinstance(event, h2.events.StreamReset):
             self._resets += 1
             self._incoming.pop(event.stream_id, None)
+            self._unended.pop(event.stream_id, None)
             stream = self._streams.get(event.stream_id)
             if stream is not None:
                 stream.lose()
@@ -210,6 +213,7 @@ class H2Protocol(Ending):
 
     def _end_request(self, number: int) -> None:
         request, stream = self._incoming.get(number), self._streams.get(number)
+        self._unended.pop(number, None)
         if request is not None:
             request.is_whole = True
         elif stream is not None:
@@ -252,11 +256,18 @@ class H2Protocol(Ending):
         self._frames.sent(len(data))
         self._say(number, partial(self._h2.send_data, number, data))
 
-    def end(self, number: int, *, is_whole: bool) -> None:
+    def end(self, number: int, *, is_whole: bool, has_body: bool) -> None:
         """The answer is complete; what the client may still send of its request is not wanted."""
         self._say(number, partial(self._h2.end_stream, number))
-        if not is_whole:
-            self.reset(number, h2.errors.ErrorCodes.NO_ERROR)
+        if is_whole:
+            return
+        if has_body:
+            self._unended[number] = None
+            if len(self._unended) <= STREAMS_MAX:
+                return
+            number = next(iter(self._unended))
+            del self._unended[number]
+        self.reset(number, h2.errors.ErrorCodes.NO_ERROR)
 
     def _say(self, number: int, say: Callable[[], None]) -> None:
         try:
