@@ -148,8 +148,9 @@ class Commit:
         for topic in missing:
             if topic not in chosen:
                 raise StageExpired(
-                    f'topic "{topic}" is a part of this batch that was not committed before the '
-                    "server ended, and none of the stages is for it; stage it again and repeat",
+                    f'topic "{topic}" is a part of this batch that is not there: it was not '
+                    "committed before the server ended, or the topic was deleted since. None of "
+                    "the stages is for it; stage it again and repeat",
                     topic=topic,
                 )
         for name in chosen:
