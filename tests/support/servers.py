@@ -128,8 +128,8 @@ class Served:
         self.data_dir = directory / "data"
         self.port_file = Path(variables.get("TOPICS_PORT_FILE", directory / "port"))
         self.log_file = directory / "log"
-        # What a killed server left there; the new one removes it before it writes its own.
-        self._stale = self.port_file.read_text() if self.port_file.exists() else ""
+        # What a killed server left there is not the new one's, though the port may be the same.
+        self._stale_ns = self.port_file.stat().st_mtime_ns if self.port_file.exists() else 0
         own = {
             "TOPICS_PORT": "0",
             "TOPICS_DATA_DIR": str(self.data_dir),
@@ -146,12 +146,13 @@ class Served:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             with contextlib.suppress(FileNotFoundError):
-                text = self.port_file.read_text()
-                if text != self._stale:
-                    return int(text)
+                if self.port_file.stat().st_mtime_ns != self._stale_ns:
+                    return int(self.port_file.read_text())
             if self.process.poll() is not None:
                 raise RuntimeError(f"the server ended: {self.log()}")
             time.sleep(0.01)
+        self.process.kill()
+        self.process.wait()
         raise TimeoutError(f"no port after {START_S} s: {self.log()}")
 
     def client(self, token: str = "") -> Client:
