@@ -103,8 +103,12 @@ class App:
             request.respond(Response(b'{"later":%d}' % len(request.body)))
 
     def slow(self, request: Request) -> Answer:
-        after_ms = int(request.query or b"50")
-        answer = Response(b'{"slow":%d}' % after_ms)
+        """An answer after so many milliseconds, or at once, and so large."""
+        after, _, size = request.query.partition(b",")
+        after_ms = int(after or b"50")
+        answer = Response((b'{"slow":%d}' % after_ms).ljust(int(size or b"0")))
+        if not after_ms:
+            return answer
         self.server.loop.call_later(after_ms / 1000, request.respond, answer)
         return PENDING
 
