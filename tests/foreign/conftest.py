@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,15 @@ def node() -> str:
 
 
 @pytest.fixture(scope="session")
-def go_stream(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The reader in Go, built."""
+def built_go(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Builds a program in Go of this folder, and says where it is."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("Go is not installed")
-    binary = tmp_path_factory.mktemp("go") / "stream"
-    subprocess.run([go, "build", "-o", str(binary), "stream.go"], cwd=HERE, check=True)
-    return str(binary)
+
+    def build(source: str) -> str:
+        binary = tmp_path_factory.mktemp("go") / source.removesuffix(".go")
+        subprocess.run([go, "build", "-o", str(binary), source], cwd=HERE, check=True)
+        return str(binary)
+
+    return build

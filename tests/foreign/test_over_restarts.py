@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,12 @@ def readers_of(client: Client, directory: Path, node: str, go: str) -> list[Read
 
 
 @pytest.mark.slow
-def test_foreign_readers_get_every_record_once(tmp_path: Path, node: str, go_stream: str) -> None:
+def test_foreign_readers_get_every_record_once(
+    tmp_path: Path, node: str, built_go: Callable[[str], str]
+) -> None:
     """npm's eventsource and ws, Go's net/http, httpx-sse and aiohttp; a clean end and a kill."""
     served = Served(tmp_path).wait_ready()
-    port = str(served.port)
+    port, go = str(served.port), built_go("stream.go")
     readers: list[Reader] = []
     try:
         last = 0
@@ -81,7 +84,7 @@ def test_foreign_readers_get_every_record_once(tmp_path: Path, node: str, go_str
                 for _ in range(10):
                     assert client.write("t", *range(3)).status in (200, 201)
                 last += 30
-                readers = readers or readers_of(client, tmp_path, node, go_stream)
+                readers = readers or readers_of(client, tmp_path, node, go)
             for reader in readers:
                 reader.wait_for(last)
         for reader in readers:

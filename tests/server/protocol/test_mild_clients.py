@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import h2.errors
 import h2.events
 import h2.exceptions
 import h2.settings
@@ -23,7 +24,7 @@ from tests.server.protocol.test_websocket import HANDSHAKE, frame, received
 from tests.server.protocol.wire import Wire, message
 from tests.support.servers import inside
 from topics.server.http.h2_frames import OPENED_BYTES_MIN, WINDOW_BYTES, H2Frames
-from topics.server.http.h2c import STREAMS_MAX
+from topics.server.http.h2c import RESETS_MAX, STREAMS_MAX
 from topics.server.http.intake import IDLE_MAX, IDLE_SHARED_MIN
 
 KIB = 1024
@@ -80,6 +81,30 @@ def test_what_is_on_its_way_to_a_stream_that_was_refused_ends_that_stream_alone(
         assert client.answer(number).status == 404
         assert client.request("GET", "/v0/health").status == 200
         assert not client.is_terminated
+
+
+def test_who_looks_for_its_answer_last_finds_it(tmp_path: Path) -> None:
+    """A body that is refused while it is on its way may come to its end, however many there are."""
+    bodies, body_bytes = 12, 2 * WINDOW_BYTES
+    fields = (("content-type", "application/json"), ("content-length", str(body_bytes)))
+    with inside(tmp_path) as server, H2Client(server.port) as client:
+        for _ in range(bodies):
+            number = client.open("POST", "/v0/nothing", b" " * body_bytes, fields)
+            found = client.answer(number)
+            assert (found.status, found.reset) == (404, None)
+        assert client.request("GET", "/v0/health").status == 200
+
+
+def test_who_sends_no_more_when_it_was_refused_goes_on_elsewhere(tmp_path: Path) -> None:
+    """As Go's: it resets the stream, as often as it is refused."""
+    fields = (("content-type", "application/json"), ("content-length", "100000"))
+    with inside(tmp_path) as server, H2Client(server.port) as client:
+        for _ in range(3 * RESETS_MAX):
+            number = client.begin("POST", "/v0/nothing", fields)
+            assert client.answer(number).status == 404
+            client.h2.reset_stream(number, h2.errors.ErrorCodes.CANCEL)
+            client.flush()
+        assert client.request("GET", "/v0/health").status == 200
 
 
 def test_who_is_told_much_may_ask_whether_we_are_there(served: Served) -> None:
@@ -173,3 +198,9 @@ def test_what_comes_late_has_no_share_and_is_no_flood_up_to_a_window() -> None:
     assert late.fault is None
     pieces_of(late, [data * (IDLE_MAX + 2)])
     assert late.fault is not None
+
+
+def test_the_rest_of_a_body_that_is_dropped_has_no_share_and_is_no_flood() -> None:
+    dropped = counted(H2Frames(1000, set(), {1}), h2_frame(0, 1, 16_000) * 4 * IDLE_MAX)
+    assert dropped.is_idle()
+    assert dropped.fault is None

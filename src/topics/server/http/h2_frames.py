@@ -29,18 +29,22 @@ OPENED_BYTES_MIN = 1024
 class H2Frames(Frames):
     """`fault` is why the connection has to end, once there is a reason.
 
-    `streams` are those that take data.
+    `streams` are those that take data, `answered` those whose data is dropped as it comes.
     """
 
     __slots__ = (
-        "_block_bytes", "_head_bytes_max", "_late_bytes", "_streams", "_untold_bytes", "fault",
+        "_answered", "_block_bytes", "_head_bytes_max", "_late_bytes", "_streams", "_untold_bytes",
+        "fault",
     )  # fmt: skip
 
-    def __init__(self, head_bytes_max: int, streams: Container[int]) -> None:
+    def __init__(
+        self, head_bytes_max: int, streams: Container[int], answered: Container[int] = ()
+    ) -> None:
         # The preface is as a frame without a head.
         super().__init__(len(PREFACE))
         self._head_bytes_max = head_bytes_max
         self._streams = streams
+        self._answered = answered
         self._block_bytes = 0
         # What may still come for a stream that we have ended; and what was sent, in the windows of
         # both stream and connection, and has not been acknowledged.
@@ -76,13 +80,21 @@ class H2Frames(Frames):
             if self._is_told(int.from_bytes(increment, "big")):
                 return HEAD_BYTES + size
         is_work = kind == HEADERS or (kind == DATA and size > 0 and number in self._streams)
-        is_late = kind == DATA and not is_work and 0 < size <= self._late_bytes
-        if is_late:
-            self._late_bytes -= size
-        self.count(is_work=is_work, is_excused=is_late)
+        self.count(is_work=is_work, is_excused=not is_work and self._is_late(kind, number, size))
         if self.is_flood:
             self.fault = h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
         return HEAD_BYTES + size
+
+    def _is_late(self, kind: int, number: int, size: int) -> bool:
+        """Whether it is of a body that its client sends on though its answer is there."""
+        if kind != DATA or not size:
+            return False
+        if number in self._answered:
+            return True
+        is_on_its_way = size <= self._late_bytes
+        if is_on_its_way:
+            self._late_bytes -= size
+        return is_on_its_way
 
     def _is_told(self, opened_bytes: int) -> bool:
         """Whether a window was opened again by what its client was sent."""

@@ -8,6 +8,7 @@ limits, timeouts, gzip, event streams and back-pressure are the ones of every ot
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
@@ -77,11 +78,8 @@ class Multiplexed(Protocol):
 
     def send(self, number: int, data: bytes, *, is_work: bool) -> None: ...
 
-    def end(self, number: int, *, is_whole: bool, has_body: bool) -> None:
-        """The answer is complete; what the client may still send of its request is not wanted.
-
-        Of one that has its body only the end has to come: clients may say that in a frame behind.
-        """
+    def end(self, number: int, *, is_whole: bool, missing_bytes: float) -> None:
+        """The answer is complete; what the client may still send of its request is not wanted."""
         ...
 
     def reset(self, number: int, code: h2.errors.ErrorCodes) -> None: ...
@@ -107,8 +105,8 @@ class StreamTransport(asyncio.Transport):
         super().__init__()
         self.number = number
         self.is_whole = False
-        # What is missing of a body, once its length is known.
-        self._missing_bytes = 1
+        # Of its body, as far as its length is known.
+        self._missing_bytes = math.inf
         self._connection = connection
         self._protocol: asyncio.Protocol = StreamProtocol(connection.server)
         self._is_chunked = False
@@ -173,8 +171,7 @@ class StreamTransport(asyncio.Transport):
             self._is_paused = False
             self._protocol.resume_writing()
         if self._is_ended and not self._out and not self._is_lost:
-            has_body = self._missing_bytes <= 0
-            connection.end(self.number, is_whole=self.is_whole, has_body=has_body)
+            connection.end(self.number, is_whole=self.is_whole, missing_bytes=self._missing_bytes)
             self.lose()
         return left <= 0 and bool(self._out)
 

@@ -18,7 +18,7 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from topics.server.http.ending import Ending
+from topics.server.http.ending import LINGER_BYTES_MAX, Ending
 from topics.server.http.h2_frames import WINDOW_BYTES, H2Connection, H2Frames
 from topics.server.http.h2_stream import Headers, StreamTransport
 from topics.server.http.http1 import Http1Hub
@@ -79,7 +79,7 @@ class H2Protocol(Ending):
         self._is_last = False
         self._resets = 0
         self._used_at = server.now
-        self._frames = H2Frames(server.limits.head_bytes_max, self._streams)
+        self._frames = H2Frames(server.limits.head_bytes_max, self._streams, self._unended)
         self._intake: Intake | None = Intake(
             server.loop, server.slices, end_of=self._frames.end_of, take=self._take_piece,
             is_held=self._is_input_held, behind=self._behind, is_idle=self._frames.is_idle,
@@ -176,9 +176,12 @@ class H2Protocol(Ending):
         elif isinstance(event, h2.events.StreamEnded):
             self._end_request(event.stream_id)
         elif isinstance(event, h2.events.StreamReset):
-            self._resets += 1
+            if event.stream_id in self._unended:
+                # Whoever sends no more when it has its answer takes nothing back.
+                del self._unended[event.stream_id]
+            else:
+                self._resets += 1
             self._incoming.pop(event.stream_id, None)
-            self._unended.pop(event.stream_id, None)
             stream = self._streams.get(event.stream_id)
             if stream is not None:
                 stream.lose()
@@ -256,12 +259,17 @@ class H2Protocol(Ending):
         self._frames.sent(len(data))
         self._say(number, partial(self._h2.send_data, number, data))
 
-    def end(self, number: int, *, is_whole: bool, has_body: bool) -> None:
-        """The answer is complete; what the client may still send of its request is not wanted."""
+    def end(self, number: int, *, is_whole: bool, missing_bytes: float) -> None:
+        """The answer is complete; what the client may still send of its request is not wanted.
+
+        The rest of a body is dropped as it comes. Its client is told to stop only where that could
+        be much: there are clients that look for their answer when they have sent everything, and
+        find none in a stream that was reset.
+        """
         self._say(number, partial(self._h2.end_stream, number))
         if is_whole:
             return
-        if has_body:
+        if missing_bytes <= LINGER_BYTES_MAX:
             self._unended[number] = None
             if len(self._unended) <= STREAMS_MAX:
                 return
