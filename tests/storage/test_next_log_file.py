@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from collections.abc import Callable, Iterator
@@ -85,6 +86,33 @@ class Log:
 @pytest.fixture
 def log() -> Log:
     return Log()
+
+
+@contextlib.contextmanager
+def held(
+    log: Log, fault: Fault, call: Callable[[], object], then: Fault | None = None
+) -> Iterator[Callable[[], None]]:
+    """`call`, in a thread, is at the fault; it goes on when the block says so, or ends.
+
+    `then` is the fault that comes next.
+    """
+    is_there, may_go = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        log.faults.fault = then
+        is_there.set()
+        assert may_go.wait(20)
+
+    fault.action = stall
+    log.faults.fault = fault
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert is_there.wait(20)
+    try:
+        yield may_go.set
+    finally:
+        may_go.set()
+        thread.join()
 
 
 def called(log: Log, call: Callable[[], object]) -> list[str]:
@@ -196,21 +224,12 @@ def test_nothing_is_written_where_a_sync_has_failed_meanwhile(log: Log) -> None:
     log.fill(0.5)
     while log.shard.offset + 12 * KIB <= log.shard.current.capacity:
         log.write()
-    is_making, may_end = threading.Event(), threading.Event()
-
-    def stall() -> None:
-        is_making.set()
-        assert may_end.wait(20)
-
-    log.faults.fault = Fault("sync", errno=errno.EIO, path_contains="0002.wal", action=stall)
-    maker = threading.Thread(target=log.shard.prepare)
-    maker.start()
-    assert is_making.wait(20)
-    threading.Timer(0.05, may_end.set).start()
     position = log.shard.position
-    with pytest.raises(Poisoned):
-        log.write(8000)
-    maker.join()
+    failing = Fault("sync", errno=errno.EIO, path_contains="0002.wal")
+    with held(log, failing, log.shard.prepare) as let_go:
+        threading.Timer(0.05, let_go).start()
+        with pytest.raises(Poisoned):
+            log.write(8000)
     assert log.shard.position == position
 
 
@@ -322,22 +341,12 @@ def test_who_goes_on_while_one_is_made_takes_that_one() -> None:
     """Both would make the same number."""
     log = Log()
     log.fill(0.5)
-    is_making, may_end = threading.Event(), threading.Event()
-
-    def stall() -> None:
-        is_making.set()
-        assert may_end.wait(10)
-
-    log.faults.fault = Fault("sync_dir", errno=0, sync_effect="persisted", action=stall)
-    maker = threading.Thread(target=log.shard.prepare)
-    maker.start()
-    assert is_making.wait(10)
     goer = threading.Thread(target=log.shard.rotate)
-    goer.start()
-    goer.join(0.05)
-    assert goer.is_alive()
-    may_end.set()
-    maker.join()
+    slow = Fault("sync_dir", errno=0, sync_effect="persisted")
+    with held(log, slow, log.shard.prepare):
+        goer.start()
+        goer.join(0.05)
+        assert goer.is_alive()
     goer.join()
     assert (log.shard.current.number, log.shard.ready, log.numbers()) == (2, None, [1, 2])
     log.write()
@@ -435,12 +444,7 @@ def test_a_crash_never_leaves_a_file_longer_than_its_header_says(
 
 def test_a_sync_of_marks_that_fails_is_told_to_everybody_who_waits_for_one(log: Log) -> None:
     """The system tells of it once; whoever syncs beside the first hears of it from us."""
-    is_syncing, may_end = threading.Event(), threading.Event()
     told: list[OSError] = []
-
-    def stall() -> None:
-        is_syncing.set()
-        assert may_end.wait(20)
 
     def settle() -> None:
         try:
@@ -448,13 +452,9 @@ def test_a_sync_of_marks_that_fails_is_told_to_everybody_who_waits_for_one(log: 
         except OSError as error:
             told.append(error)
 
-    log.faults.fault = Fault("sync", errno=errno.EIO, path_contains="MARKS", action=stall)
-    threads = [threading.Thread(target=settle) for _ in range(2)]
-    threads[0].start()
-    assert is_syncing.wait(20)
-    threads[1].start()
-    threads[1].join(0.05)
-    may_end.set()
-    for thread in threads:
-        thread.join()
+    other = threading.Thread(target=settle)
+    with held(log, Fault("sync", errno=errno.EIO, path_contains="MARKS"), settle):
+        other.start()
+        other.join(0.05)
+    other.join()
     assert len(told) == 2

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.storage.test_next_log_file import ROOT, Log
+from tests.storage.test_next_log_file import ROOT, Log, held
 from topics.errors import DiskFull, Poisoned
 from topics.storage import frames, marks
 from topics.testing import Fault
@@ -53,21 +53,11 @@ def test_no_write_is_taken_back_by_a_sync_behind_one_that_failed() -> None:
     """It would be told that all is well: whether the write can be found later, nobody knows."""
     log = Log()
     log.write()
-    is_syncing, may_end = threading.Event(), threading.Event()
-
-    def stall() -> None:
-        log.faults.fault = refusing(log)
-        is_syncing.set()
-        assert may_end.wait(20)
-
-    log.faults.fault = Fault("sync", errno=errno.EIO, path_contains=".wal", action=stall)
-    syncer = threading.Thread(target=log.shard.sync)
-    syncer.start()
-    assert is_syncing.wait(20)
-    threading.Timer(0.1, may_end.set).start()
-    with pytest.raises(Poisoned):
-        log.write()
-    syncer.join()
+    failing = Fault("sync", errno=errno.EIO, path_contains=".wal")
+    with held(log, failing, log.shard.sync, refusing(log)) as let_go:
+        threading.Timer(0.1, let_go).start()
+        with pytest.raises(Poisoned):
+            log.write()
     log.close()
 
 
@@ -75,21 +65,11 @@ def test_a_write_is_taken_back_beside_a_sync_that_ends_well() -> None:
     """The disk was full: nothing of the write is there, everything before it is durable."""
     log = Log()
     end = log.write()
-    is_syncing, may_end = threading.Event(), threading.Event()
-
-    def stall() -> None:
-        log.faults.fault = refusing(log)
-        is_syncing.set()
-        assert may_end.wait(20)
-
-    log.faults.fault = Fault("sync", errno=0, sync_effect="persisted", action=stall)
-    syncer = threading.Thread(target=log.shard.sync)
-    syncer.start()
-    assert is_syncing.wait(20)
-    threading.Timer(0.1, may_end.set).start()
-    with pytest.raises(DiskFull):
-        log.write()
-    syncer.join()
+    slow = Fault("sync", errno=0, sync_effect="persisted")
+    with held(log, slow, log.shard.sync, refusing(log)) as let_go:
+        threading.Timer(0.1, let_go).start()
+        with pytest.raises(DiskFull):
+            log.write()
     assert (log.shard.poison, log.shard.synced) == (None, end)
     raw = log.disk.files()[log.shard.current.path]
     assert frames.scan_groups(raw, log.shard.current.file_id).end == end.offset
