@@ -8,7 +8,10 @@ import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained, gap, seqs, tagged
 from topics.engine.engine import Engine
+from topics.engine.state.write_request import request_of
 from topics.errors import RecordTooLarge, TopicFull, TopicsError
+from topics.testing.lateness import Lateness
+from topics.types import ConfigPatch, Hold
 
 
 def bytes_of(engine: Engine, records: list[dict[str, Any]]) -> int:
@@ -277,3 +280,47 @@ def test_a_write_that_is_refused_does_not_create_its_topic(
     assert engine.list_topics() == []
     engine.append("t", [{"data": 0}])
     assert seqs(engine.diff("t")) == [1]
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+def test_only_a_tighter_cap_makes_a_topic_give_up_what_it_may_not_evict(
+    world: World, how: Ending
+) -> None:
+    """Over its cap by a hold that is gone, it keeps that over any other change."""
+    world.engine.put_topic("t", {"discard": "reject", "cap_records": 20, "cap_bytes": 10_000})
+    world.fill("t", 10)
+    world.engine.put_cursor("t", "reader", seq=0, hold=Hold(max_bytes=1 << 40))
+    world.engine.patch_topic("t", cap_records=3)
+    world.engine.delete_cursor("t", "reader")
+    for change in (
+        {"lease_ms": 60_000}, {"cap_records": 3}, {"cap_records": 5}, {"cap_bytes": 20_000},
+    ):  # fmt: skip
+        world.engine.patch_topic("t", **change)
+        world.restart(how)
+        assert len(world.look("t").seqs) == 10, change
+    world.engine.patch_topic("t", cap_records=4)
+    world.restart(how)
+    assert world.look("t").seqs == (7, 8, 9, 10)
+
+
+def test_a_cap_takes_nothing_back_that_was_accepted_before_it_was_in_force() -> None:
+    """Writes behind a config that is on its way count against the one that was."""
+    world = World(wal_shards=1)
+    engine = world.engine
+    engine.put_topic("t", {"durability": "fsync"})
+    world.fill("t", 2)
+    late = Lateness()
+    late.attach(engine)
+    engine.submit_put("t", {"durability": "fsync", "discard": "reject", "cap_records": 4})
+    writes = [engine.submit_append("t", request_of([{"data": n}])) for n in range(6)]
+    engine.flush()
+    while not writes[-1].done:
+        late.drain()
+        engine.poll()
+    accepted = engine.state("t").count
+    change = engine.submit_patch("t", ConfigPatch(lease_ms=60_000))
+    while not change.ticket.done:
+        engine.flush()
+        late.drain()
+        engine.poll()
+    assert engine.state("t").count == accepted == 2 + len([w for w in writes if w.error is None])

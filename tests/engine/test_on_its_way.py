@@ -12,12 +12,14 @@ from tests.support.late import LateSyncer, hold_syncs
 from topics.engine.commit.syncing import Syncer
 from topics.engine.commit.ticket import Ticket
 from topics.engine.engine import Engine
+from topics.engine.ops.cursors import Given
 from topics.engine.state.queue_values import Claimant
 from topics.engine.state.write_request import request_of
 from topics.engine.upkeep.checkpoint import take
 from topics.errors import DiskFull
 from topics.storage.wal import Shard
 from topics.testing import Fault, FaultFs
+from topics.testing.lateness import Lateness
 from topics.types import Appended
 
 
@@ -329,3 +331,31 @@ def test_a_config_that_was_refused_leaves_the_ttl_as_it_was(world: World) -> Non
             engine.put_topic("t", {"durability": "fsync"})
         world.clock.advance(60_001)
         assert engine.state("t").count == 0
+
+
+def test_a_write_waits_behind_those_that_wait_for_a_sync_though_a_delete_is_under_way() -> None:
+    """Of an ephemeral topic, which is gated only by its cursors."""
+    world = World(wal_shards=1)
+    engine = world.engine
+    engine.put_topic("t", {"durability": "ephemeral"})
+    for _ in range(2):
+        engine.append("t", [{"data": n, "tag": "odd" if n % 2 else "even"} for n in range(1000)])
+    late = Lateness()
+    late.applied_max = 300
+    late.attach(engine)
+    engine.submit_put_cursor("t", "one", Given(seq=10))
+    engine.flush()
+    late.take("begin sync", 0, None)
+    delete = engine.submit_delete("t", before_seq=None, match="odd")
+    engine.submit_put_cursor("t", "two", Given(seq=20))
+    first = engine.submit_append("t", request_of([{"data": "first"}]))
+    late.take("end sync", 0, None)
+    engine.poll()
+    assert engine.core.committer.held
+    second = engine.submit_append("t", request_of([{"data": "second"}]))
+    while not second.done:
+        engine.maintain(0)
+        late.drain()
+        engine.poll()
+    assert delete.result.deleted == 1000
+    assert (first.result.first_seq, second.result.first_seq) == (2001, 2002)

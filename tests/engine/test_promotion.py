@@ -10,8 +10,10 @@ from tests.support.engines import ENDINGS, PATH, SURVIVABLE, Ending, World, tagg
 from topics.engine.commit.ticket import Ticket
 from topics.engine.offline.check import check
 from topics.engine.ops import promotion
+from topics.engine.ops.cursors import Given
 from topics.engine.state.write_request import request_of
 from topics.errors import Closed, CorruptData, DiskFull
+from topics.testing.lateness import Lateness
 
 DURABLE = ("memory", "disk", "fsync")
 
@@ -269,3 +271,25 @@ def test_a_topic_that_is_dropped_needs_no_promotion(large: World) -> None:
     assert (ticket.done, ticket.error) == (True, None)
     large.restart("kill")
     assert large.engine.list_topics() == []
+
+
+def test_what_waits_behind_a_cursor_has_its_place_when_the_class_changes(large: World) -> None:
+    """Of the class that was, it leaves no frame: the log of the new one would lack it."""
+    engine = large.engine
+    put = engine.submit_put("t", {"durability": "fsync"})
+    late = Lateness()
+    late.attach(engine)
+    place = engine.submit_put_cursor("t", "reader", Given(seq=5))
+    engine.flush()
+    behind = engine.submit_append("t", request_of([{"data": "behind"}]))
+    assert not (place.done or behind.done)
+    while engine.core.preparing.promotions:
+        engine.maintain(0)
+    while not put.ticket.done:
+        late.drain()
+        engine.poll()
+    engine.append("t", [{"data": "after"}])
+    head = engine.state("t").head_seq
+    large.restart("kill")
+    assert large.engine.state("t").head_seq == head
+    assert values(large.engine.diff("t", from_seq=head - 2)) == ["behind", "after"]

@@ -108,11 +108,13 @@ class Committer(Lanes):
             if result is not UNFINISHED:
                 op.tell(result)
                 return
+        is_last_held = topic.gated == len(self._held.get(topic, ()))
         op.gated = True
         topic.gated += 1
-        if is_first or topic in self._held:
+        if is_last_held:
             self._hold(op)
         else:
+            # Behind what waits for a sync, though others of its topic are held already.
             lane = self._lane_of(topic)
             lane.waiting.append((lane.waiting[-1][0], op))
 

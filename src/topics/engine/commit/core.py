@@ -336,12 +336,12 @@ class Core:
             self.tally.evicted += live - topic.live_count
             self._log_estimate(topic, floor)
 
-    def refit(self, topic: Topic, now_ms: int) -> None:
+    def refit(self, topic: Topic, config_before: TopicConfig, now_ms: int) -> None:
         """Makes a topic fit the config that it was just given, as replay will."""
         floor, before = topic.floor, dict(topic.lost).get(EVICTED)
         self.expire_at(topic, now_ms)
         live = topic.live_count
-        retention.reconfigure(topic, now_ms, self.segments.spans)
+        retention.reconfigure(topic, config_before, now_ms, self.segments.spans)
         self.tally.evicted += live - topic.live_count
         self.recount(topic)
         if dict(topic.lost).get(EVICTED) != before:

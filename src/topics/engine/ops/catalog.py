@@ -177,11 +177,12 @@ def _change(core: Core, topic: Topic, config: TopicConfig, ticket: Ticket[None])
     def apply() -> None:
         if topic.dropped:
             return
+        config_before = topic.config
         topic.configure(config, version)
         if topic.queue is not None:
             topic.queue.is_logged = False
         topic.ceiling.end(topic.head)
-        core.refit(topic, now_ms)
+        core.refit(topic, config_before, now_ms)
 
     op = Op(topic, frames.CONFIGURE, apply, gated=True, ticket=ticket, payload=payload, undo=undo)
     # So that replay expires and evicts the same, and counts the bytes that no frame has.

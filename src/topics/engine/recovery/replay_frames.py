@@ -24,17 +24,18 @@ def _configure(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     frame = decode_configure(groups.payload(index))
     if frame.version <= topic.config_version:
         return
-    was_resident = topic.config.durability == "ephemeral"
+    before = topic.config
     topic.configure(frame.config, frame.version)
     topic.count_bytes(int(groups.frames["floor"][index]))
-    if was_resident and topic.durability == "ephemeral":
+    if before.durability == topic.durability == "ephemeral":
         # The log does not know what is there: what becomes of it will be written down.
         return
     # Everything before this frame was durable when it was acknowledged.
     topic.ceiling.end(topic.head)
     if not lease_frames.are_kept(frame.config):
         lease_frames.forget(topic)
-    retention.reconfigure(topic, int(groups.frames["ts"][index]), core.segments.spans)
+    now_ms = int(groups.frames["ts"][index])
+    retention.reconfigure(topic, before, now_ms, core.segments.spans)
     core.recount(topic)
 
 

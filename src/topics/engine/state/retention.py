@@ -2,8 +2,8 @@
 
 What may evict is decided here and nowhere else. `evict` lets the caps of a topic that discards its
 old records have their way, and does nothing to one that rejects: such a topic gives up records to
-its caps only when somebody gives it new ones (`reconfigure`), whatever else becomes of it; a bucket
-does not even then. Sizes are exact in every tier, so replay evicts what the live topic evicted.
+its caps only when somebody tightens them (`reconfigure`), whatever else becomes of it; a bucket does
+not even then. Sizes are exact in every tier, so replay evicts what the live topic evicted.
 
 A cursor's hold keeps records from both. The floor of a topic with holds rises one piece of its
 first block at a time, each cut back to what every hold lets go of (`_until_held`, the one rule).
@@ -18,7 +18,7 @@ from bisect import bisect_left
 from topics.engine.state.block import Block, Loader
 from topics.engine.state.topic import Topic
 from topics.storage.segment import DEAD
-from topics.types import EVICTED, EXPIRED, Cursor
+from topics.types import EVICTED, EXPIRED, Cursor, TopicConfig
 
 
 def expire(topic: Topic, now_ms: int, load: Loader) -> bool:
@@ -75,11 +75,17 @@ def evict(
     return _fit(topic, now_ms, load, spare_records, spare_bytes)
 
 
-def reconfigure(topic: Topic, now_ms: int, load: Loader) -> None:
-    """Makes a topic fit the config that it was just given, whether it rejects or not."""
+def reconfigure(topic: Topic, before: TopicConfig, now_ms: int, load: Loader) -> None:
+    """Makes a topic fit the config that it was just given; one that rejects, if it is tighter."""
+    config = topic.config
     expire(topic, now_ms, load)
-    if not topic.config.is_bucket:
+    if not config.is_bucket and (config.discard != "reject" or _is_tighter(before, config)):
         _fit(topic, topic.last_write_ts or 0, load)
+
+
+def _is_tighter(before: TopicConfig, config: TopicConfig) -> bool:
+    caps = ((before.cap_records, config.cap_records), (before.cap_bytes, config.cap_bytes))
+    return any(cap and not 0 < was <= cap for was, cap in caps)
 
 
 def _fit(
