@@ -91,9 +91,15 @@ class Committer(Lanes):
 
     def apply_resident(self, op: Frame) -> None:
         """Applies an operation that leaves no bytes, in its turn."""
+        try:
+            if op.topic.gated:
+                self.flush()
+        finally:
+            # Where that failed, it ends as well: refused.
+            self._apply_resident(op)
+
+    def _apply_resident(self, op: Frame) -> None:
         topic = op.topic
-        if topic.gated:
-            self.flush()
         if self.poison is not None or topic.refusal is not None:
             op.undo()
             op.fail(topic.refusal or self._refused())

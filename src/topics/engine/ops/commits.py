@@ -195,6 +195,8 @@ class Commit:
         try:
             if isinstance(found, TopicsError):
                 raise found
+            # What is refused gives its seqs back: nothing in front of these may be, from here on.
+            self._core.committer.flush()
             if self._core.committer.poison is not None:
                 raise Poisoned("storage failed, and nothing was committed")
             made = self._put_together(iter(found))
@@ -207,9 +209,19 @@ class Commit:
         self._frames_left = len(made)
         # From here on the log knows how it ends.
         self._core.preparing.beside.discard(self._ticket)
+        self._hand_over(made)
+
+    def _hand_over(self, made: list[CommitFrame]) -> None:
+        failure: Exception | None = None
         for frame in made:
-            frame.go()
+            try:
+                frame.go()
+            except Exception as error:
+                # The others come to their end all the same.
+                failure = error
         self._core.committer.flush()
+        if failure is not None:
+            raise failure
 
     def _put_together(self, bodies: Iterator[bytes]) -> list[CommitFrame]:
         """The frames of all topics. Whatever can fail does so here, with nothing changed."""
@@ -220,14 +232,18 @@ class Commit:
             for name in there:
                 self._settle(core.by_name[name])
                 core.expire(core.by_name[name])
-            for name, group in self._taken.items():
+            parts = {
+                name: [Part(each, next(bodies)) for each in group]
+                for name, group in self._taken.items()
+            }
+            # New topics last: a refusal may write what is staged, and there is no way back then.
+            for name in sorted(parts, key=lambda name: name not in there):
                 topic = core.by_name.get(name)
                 if topic is None:
                     config = resolve_config(None, topic=name, type_now=None)
                     topic = catalog.create(core, name, config, None, is_open=False)[0]
                     created.append(topic)
-                parts = [Part(each, next(bodies)) for each in group]
-                made.append(self._frame(topic, parts))
+                made.append(self._frame(topic, parts[name]))
         except Exception:
             for topic in created:
                 catalog.uncreate(core, topic)

@@ -140,7 +140,7 @@ class Promotion:
         ops, last = self._group()
         is_last = last == topic.head
         if is_last and topic.gated:
-            # Where an operation goes depends on the class: none may be on its way when that changes.
+            # Where an operation goes depends on the class: none may be on its way then.
             core.committer.sync()
             return self.step()
         for op in [*ops, *(self._amendments() if is_last else ())]:

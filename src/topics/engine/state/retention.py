@@ -2,8 +2,8 @@
 
 What may evict is decided here and nowhere else. `evict` lets the caps of a topic that discards its
 old records have their way, and does nothing to one that rejects: such a topic gives up records to
-its caps only when somebody tightens them (`reconfigure`), whatever else becomes of it; a bucket does
-not even then. Sizes are exact in every tier, so replay evicts what the live topic evicted.
+its caps only when somebody tightens them (`reconfigure`), whatever else becomes of it; a bucket
+does not even then. Sizes are exact in every tier, so replay evicts what the live topic evicted.
 
 A cursor's hold keeps records from both. The floor of a topic with holds rises one piece of its
 first block at a time, each cut back to what every hold lets go of (`_until_held`, the one rule).
