@@ -73,15 +73,18 @@ _DISCARD = msgspec.Meta(extra_json_schema={"default": "old"})
 
 
 class ConfigInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A topic config as a client writes it: everything optional."""
+    """A topic config as a client writes it: everything optional.
 
-    type: TopicType | None = None
+    What may be null has a meaning for it; a null is never another word for a default.
+    """
+
+    type: TopicType | UnsetType = UNSET
     ttl_ms: U64 = 0
     cap_records: U64 = 0
     cap_bytes: U64 = 0
     discard: Annotated[Discard | UnsetType, _DISCARD] = UNSET
     durable: bool = False
-    durability: Durability | None = None
+    durability: Durability | UnsetType = UNSET
     priority: I32 | None = None
     auto_priority: bool = True
     auto_create: bool = True
@@ -97,13 +100,13 @@ class ConfigInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ConfigPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Some fields of a topic config: what is not there stays as it is."""
 
-    type: TopicType | UnsetType | None = UNSET
+    type: TopicType | UnsetType = UNSET
     ttl_ms: U64 | UnsetType = UNSET
     cap_records: U64 | UnsetType = UNSET
     cap_bytes: U64 | UnsetType = UNSET
     discard: Discard | UnsetType = UNSET
     durable: bool | UnsetType = UNSET
-    durability: Durability | UnsetType | None = UNSET
+    durability: Durability | UnsetType = UNSET
     priority: I32 | UnsetType | None = UNSET
     auto_priority: bool | UnsetType = UNSET
     auto_create: bool | UnsetType = UNSET

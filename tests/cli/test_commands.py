@@ -191,6 +191,32 @@ def test_export_as_json_lines_and_parquet(topics: Topics, capped: str, tmp_path:
     assert sorted(os.listdir(tmp_path)) == ["out.jsonl", "out.parquet"]
 
 
+def test_export_to_standard_output_with_json_is_one_value(
+    topics: Topics, client: Client, capped: str, tmp_path: Path
+) -> None:
+    """Whichever name standard output has, and whatever it is; without --json they are lines."""
+    lines = topics("export", capped, "-").stdout
+    items = [json.loads(line) for line in lines.splitlines()]
+    assert topics.json("export", capped, "-") == items
+    assert "4 records and 1 gap" in topics("export", capped, "-", "--json").stderr
+    # A page of its own for each of these.
+    client.append("wide", [{"data": "x" * 5_000_000}])
+    client.append("wide", [{"data": "y" * 5_000_000}])
+    assert [item["$seq"] for item in topics.json("export", "wide", "-")] == [1, 2]
+    client.create_topic("empty")
+    assert topics.json("export", "empty", "-") == []
+    out = tmp_path / "out.json"
+    for name in ("/dev/stdout", "/dev/fd/1", str(out)):
+        command = [sys.executable, "-m", "topics", "export", capped, name]
+        for flags, wanted in ((["--json"], items), ([], None)):
+            run = {"env": topics.environment, "check": True, "timeout": 60}
+            piped = subprocess.run([*command, *flags], stdout=subprocess.PIPE, **run)
+            with out.open("wb") as file:
+                subprocess.run([*command, *flags], stdout=file, **run)
+            for text in (out.read_text(), piped.stdout.decode()):
+                assert (text if wanted is None else json.loads(text)) == (wanted or lines), name
+
+
 def test_explain_accounts_for_every_seq(topics: Topics, capped: str) -> None:
     """As JSON and drawn."""
     ranges = topics.json("explain", capped)["ranges"]

@@ -122,7 +122,6 @@ def test_a_value_out_of_range_is_clamped_and_echoed_so(
         ({"durability": "memory", "durable": True}, "memory"),
         ({"durability": "disk", "durable": True}, "disk"),
         ({"durability": "fsync", "durable": False}, "fsync"),
-        ({"durability": None, "durable": True}, "fsync"),
     ],
     ids=str,
 )
@@ -143,7 +142,8 @@ BAD: list[dict[str, Any]] = [
     {"idempotency_window_ms": -1}, {"idempotency_window_ms": 2**64}, {"type": "stream"},
     {"dead_letter": "t"}, {"dead_letter": ""}, {"dead_letter": "a/b"}, {"dead_letter": "a\n"},
     {"dead_letter": 5}, {"leases_durable": 0}, {"lease_ms": -1}, {"max_deliveries": 2**64},
-    {"unknown": 1}, {"ttl": 5},
+    {"unknown": 1}, {"ttl": 5}, {"type": None}, {"durability": None},
+    {"durability": None, "durable": True},
 ]  # fmt: skip
 
 
@@ -301,7 +301,7 @@ def test_a_patch_changes_what_it_names_and_nothing_else(engine: Engine) -> None:
     assert engine.patch_topic("t", durable=False, ttl_ms=1).durability == "memory"
     classes = [
         engine.patch_topic("t", **fields).durability
-        for fields in ({"durable": True}, {"durability": "ephemeral"}, {"durability": None})
+        for fields in ({"durable": True}, {"durability": "ephemeral"}, {"durability": "disk"})
     ]
     assert classes == ["fsync", "ephemeral", "disk"]
     assert engine.patch_topic("t") == engine.state("t").config

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, BinaryIO
@@ -33,7 +34,9 @@ def export(
     ] = None,
     url: server.Url = None,
     token: server.Token = None,
-    as_json: server.Json = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON value: a summary; the items, where FILE is -.")
+    ] = False,
 ) -> None:
     """Write a topic to a file: JSON lines or Parquet.
 
@@ -46,36 +49,57 @@ def export(
         raise typer.BadParameter(f"--to {to_seq} is before --from {from_seq}")
     if os.path.isdir(file):
         raise typer.BadParameter(f"{file} is a directory; name a file in it", param_hint="FILE")
+    is_parquet = file.endswith(".parquet")
+    if not is_parquet and _is_stdout(file):
+        file = "-"
+    # A summary behind the items would make it two values, and a line for each item many.
+    as_array = as_json and file == "-"
     with server.connected(url, token, server.PATIENT) as client:
         head = client.topic(topic, touch=False).head_seq
         if from_seq > head:
             raise InvalidRequest(f"{topic} has nothing above --from {from_seq}: its head is {head}")
         upto = head if to_seq is None else min(to_seq, head)
         with progress_bar("exporting") as progress, _output(file) as sink:
-            write = _parquet if file.endswith(".parquet") else _json_lines
+            write = _parquet if is_parquet else _json_array if as_array else _json_lines
             records, gaps = write(client, topic, from_seq, upto, sink, progress)
     written = f"{server.counted(records, 'record')} and {server.counted(gaps, 'gap')}"
     server.tell(f"{written} of {topic} written to {'standard output' if file == '-' else file}")
-    if as_json and file != "-":
+    if as_json and not as_array:
         server.write_json({"topic": topic, "file": file, "records": records, "gaps": gaps})
 
 
 def _json_lines(
     client: Client, topic: str, at: int, upto: int, sink: BinaryIO, progress: Any
 ) -> tuple[int, int]:
-    records = gaps = 0
+    counts: Counter[str] = Counter()
+    for item in _items(client, topic, at, upto, progress, counts):
+        sink.write(server.json_text(item).encode() + b"\n")
+    return counts["records"], counts["gaps"]
+
+
+def _json_array(
+    client: Client, topic: str, at: int, upto: int, _sink: BinaryIO, progress: Any
+) -> tuple[int, int]:
+    counts: Counter[str] = Counter()
+    server.write_array(_items(client, topic, at, upto, progress, counts))
+    return counts["records"], counts["gaps"]
+
+
+def _items(
+    client: Client, topic: str, at: int, upto: int, progress: Any, counts: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """Everything in (at, upto], in order, a page at a time."""
     epoch: str | None = None
     while at < upto:
         page = client.range(topic, from_seq=at, to_seq=upto, max_bytes=PAGE_BYTES, epoch=epoch)
         for item in in_order(page):
-            sink.write(server.json_text(wire(topic, item)).encode() + b"\n")
-        records, gaps = records + len(page.records), gaps + len(page.gaps)
+            yield wire(topic, item)
+        counts.update(records=len(page.records), gaps=len(page.gaps))
         if page.complete:
-            break
+            return
         at, epoch = page.next_from_seq, page.epoch
         if progress is not None:
             progress(at, upto)
-    return records, gaps
 
 
 def _parquet(
@@ -104,6 +128,15 @@ def _parquet(
         at = after
         if progress is not None:
             progress(at, upto)
+
+
+def _is_stdout(name: str) -> bool:
+    """Whether a name leads to standard output, as /dev/stdout does."""
+    try:
+        return os.path.samestat(os.stat(name), os.fstat(sys.stdout.fileno()))
+    except OSError:
+        # No such file, or a standard output that is none.
+        return False
 
 
 @contextmanager

@@ -236,7 +236,6 @@ def test_a_cap_of_zero_is_no_cap(tmp_path: Path) -> None:
         ({"durability": "fsync", "durable": False}, "fsync"),
         ({"durability": "memory", "durable": True}, "memory"),
         ({"durability": "ephemeral"}, "ephemeral"),
-        ({"durability": None, "durable": True}, "fsync"),
     ],
 )
 def test_a_durability_that_is_named_wins(

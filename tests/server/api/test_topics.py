@@ -80,6 +80,27 @@ def test_a_patch_is_refused_as_a_put_is(client: Client, topic: str) -> None:
     assert client.get(path).json["config"] == DEFAULTS | {"cap_records": 5}
 
 
+@pytest.mark.parametrize("field", DEFAULTS)
+def test_null_is_a_value_only_where_it_means_something(
+    client: Client, topic: str, field: str
+) -> None:
+    """Of no other field it stands for the default: a patch would change the class by it."""
+    path, given = f"/v0/topics/{topic}", {field: None}
+    client.put(path, {"durability": "fsync"})
+    standing = client.get(path).json["config"]
+    replies = [
+        client.call("PATCH", path, given),
+        client.write(f"{topic}-inline", 1, config=given),
+        client.put(f"{path}-put", given),
+        client.put(f"/v0/kv/{topic}", given),
+    ]
+    assert client.get(path).json["config"] == standing
+    if field in ("priority", "dead_letter"):
+        assert [reply.status for reply in replies] == [200, 201, 201, 201]
+    else:
+        assert {(reply.status, reply.code) for reply in replies} == {(400, "invalid_request")}
+
+
 def test_patches_that_arrive_together_all_count(client: Client, topic: str) -> None:
     """In one turn of the loop, before any of them is durable."""
     path = f"/v0/topics/{topic}"

@@ -63,6 +63,7 @@ def test_names_are_told_in_one_line_within_bounds(client: Client, topic: str) ->
         ("POST", "/diff", {}),
         ("POST", "/range", {}),
         ("POST", "/delete", {"before_seq": 0}),
+        ("POST", "/rewrite", {}),
         ("PUT", "/cursors/c", {"seq": 0}),
         ("POST", "/claim", {"node": "w"}),
         ("POST", "/ack", {"node": "w", "seqs": [1]}),

@@ -83,6 +83,10 @@ class DeleteBody(msgspec.Struct, kw_only=True):
     match: str | TagMatch | None = None
 
 
+class RewriteBody(msgspec.Struct, kw_only=True):
+    """Nothing so far: what is in it is not known, and told to be."""
+
+
 class CursorInput(msgspec.Struct, kw_only=True):
     """Where a reader stands. Without `seq` or `hold` those of the cursor stay; null ends a hold.
 

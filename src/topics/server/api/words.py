@@ -213,6 +213,7 @@ EXAMPLES: dict[str, object] = {
     "DiffBody": {"from_seq": 0, "limit": 100, "wait_ms": 10_000},
     "RangeBody": {"from_seq": 0, "to_seq": 1000},
     "DeleteBody": {"match": ["tag", "Eq", "customer-7"]},
+    "RewriteBody": {},
     "CursorInput": {"seq": 17},
     "RouterBody": {"source": "orders", "dest": "orders-eu", "filter": "eu"},
     "ClaimBody": {"node": "worker-1", "max": 10, "wait_ms": 10_000},

@@ -16,6 +16,7 @@ from topics.server.api.shapes import (
     DeleteBody,
     Explained,
     RecordsDeleted,
+    RewriteBody,
     TopicRewritten,
 )
 from topics.server.http.message import Answer, Response
@@ -25,6 +26,7 @@ from topics.types import SEQ_BASE, STATES, Deleted
 RANGES_MAX = 10_000
 
 _DELETE = Loose(DeleteBody)
+_REWRITE = Loose(RewriteBody)
 
 
 class RecordRoutes:
@@ -41,7 +43,7 @@ class RecordRoutes:
             ),
             Route(
                 method="POST", path="/v0/topics/:topic/rewrite", handler=self.rewrite,
-                scopes=ADMIN, answers={200: TopicRewritten},
+                scopes=ADMIN, body=RewriteBody, answers={200: TopicRewritten},
                 summary="Take what the topic has lost off the disk and out of the cold store, now.",
                 errors=("topic_not_found", *STORED, "disk_full"),
             ),
@@ -73,6 +75,7 @@ class RecordRoutes:
         return self._services.finish(call, ticket, answer)
 
     def rewrite(self, call: Call, name: str) -> Answer:
+        decode(call, _REWRITE)
         ticket = self._services.engine.submit_rewrite(name)
 
         def answer(done: Rewrite, _log: LogTimes | None) -> Response:
