@@ -28,7 +28,7 @@ KV_MUTANTS = (
     ),
     Mutant(
         "lowered cap evicts from a bucket", "engine/state/retention.py",
-        "    if not topic.config.is_bucket:\n", "    if True:\n", area="kv", first="histories",
+        "    if not config.is_bucket and (", "    if True and (", area="kv", first="histories",
         is_quick=False,
     ),
     Mutant(

@@ -210,7 +210,7 @@ MUTANTS = (
     ),
     Mutant(
         "caps of an ephemeral time replayed", "engine/recovery/replay_frames.py",
-        "    if was_resident and topic.durability == \"ephemeral\":\n", "    if False:\n",
+        "    if before.durability == topic.durability == \"ephemeral\":\n", "    if False:\n",
         is_quick=False, first="promotion",
     ),
     Mutant(

@@ -204,6 +204,17 @@ def producers_of(core: Core, topic: Topic) -> bytes:
     return encode_dump(held.dump()) if held is not None and is_kept else b""
 
 
+# The flag of a PRODUCERS frame in front of which all batches of the topic are forgotten.
+FORGOTTEN = 1
+
+
+def forget_producers(core: Core, topic: Topic) -> None:
+    """Forgets a topic's batches with its records, over every start to come."""
+    if topic.id in core.stages.producers:
+        core.stages.forget(topic.id)
+        core.committer.stage(Op(topic, frames.PRODUCERS, nothing, gated=False, flags=FORGOTTEN))
+
+
 def producers_frame(core: Core, topic: Topic) -> list[Op]:
     """Says all last batches of a topic of which the log knows nothing."""
     held = core.stages.producers.get(topic.id)

@@ -28,6 +28,7 @@ from topics.engine.ops.repeats import repeat_frames
 from topics.engine.ops.resident import hole_frame
 from topics.engine.state.block import Block
 from topics.engine.state.explaining import explain
+from topics.engine.state.lacking import NOTHING
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.errors import Poisoned, StorageError, TopicsError
@@ -97,6 +98,9 @@ class Promotion:
         # Writes with a key up to a seq: (first, count, digest). Nothing after it is logged yet.
         self._keys: list[tuple[int, int, bytes]] = []
         self._keys_upto = SEQ_BASE - 1
+        # Those that logged records carry; and those of the group that is being put together.
+        self._carried: set[bytes] = set()
+        self._carrying: set[bytes] = set()
         # Cold blocks that were fetched for the next group: a write with a key may stand in more of
         # them than the cache holds, and readers have the cache too.
         self._fetched: dict[Block, Columns] = {}
@@ -143,12 +147,12 @@ class Promotion:
             # Where an operation goes depends on the class: none may be on its way then.
             core.committer.sync()
             return self.step()
+        self._carried |= self._carrying
         for op in [*ops, *(self._amendments() if is_last else ())]:
             core.committer.stage(op)
         if is_last:
-            for op in [*producers_frame(core, topic), *repeat_frames(topic)]:
+            for op in [*producers_frame(core, topic), *repeat_frames(topic, self._carried)]:
                 core.committer.stage(op)
-        if is_last:
             self._change()
             return True
         written = ops[-1].ticket = Ticket()
@@ -175,6 +179,7 @@ class Promotion:
         """The frames of the next seqs, about as many as make a group, and the last seq of them."""
         bytes_max = GROUP_BLOCKS * self._core.settings.block_bytes
         ops: list[Op] = []
+        self._carrying = set()
         last, size = self._at - 1, 0
         try:
             for op, stop in self._frames():
@@ -216,6 +221,8 @@ class Promotion:
             many = len(columns.times) > 1
             op.flags, op.cols = columns_codec.encode(columns, times=many, key=digest)
             op.payload = bytes(columns.payload)
+            if digest:
+                self._carrying.add(digest)
             yield op, stop - 1
             first = stop
 
@@ -246,18 +253,18 @@ class Promotion:
         return block, self._core.segments.columns(block) if fetched is None else fetched
 
     def _amendments(self) -> list[Op]:
-        """What became of the seqs that earlier groups have, as of now."""
+        """What became of the seqs that earlier groups have, and what compaction left, as of now."""
         topic, runs = self.topic, array("Q")
-        if self._at == SEQ_BASE:
+        if self._at == SEQ_BASE and topic.compacted == NOTHING:
             return []
         ops = []
-        for part in explain(topic, SEQ_BASE, self._at - 1):
+        for part in explain(topic, SEQ_BASE, self._at - 1) if self._at > SEQ_BASE else ():
             state = STATES.index(part.state)
             if state == DELETED:
                 runs.extend((part.first, part.last))
             elif state != LIVE:
                 ops.append(hole_frame(topic, part.first, part.last, state, 0))
-        payload = msgspec.msgpack.encode(DeleteFrame(0, runs.tobytes()))
+        payload = msgspec.msgpack.encode(DeleteFrame(0, runs.tobytes(), lacking=topic.compacted))
         delete = Op(topic, frames.DELETE, nothing, gated=False, first=self._at - 1, payload=payload)
         # Deletes first: what an eviction passes over is told as evicted.
         return [delete, *ops]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from topics.engine.commit.core import Core
 from topics.engine.commit.frame import Op, nothing
@@ -58,25 +58,31 @@ def note_empty(core: Core, topic: Topic, digest: bytes) -> None:
     """
     first, now_ms = topic.next_seq, max(core.clock.wall_ms(), topic.last_ts)
     remember(core, topic, digest, first, 0, now_ms)
-    frame = _repeat(topic, digest, first, now_ms, lambda: forget(core, topic, digest))
+    frame = _repeat(topic, digest, first, 0, now_ms, lambda: forget(core, topic, digest))
     if topic.durability == "ephemeral":
         core.committer.apply_resident(frame)
     else:
         core.committer.stage(frame)
 
 
-def repeat_frames(topic: Topic) -> list[Op]:
-    """The keys of such calls to a topic of which the log knows nothing."""
+def repeat_frames(topic: Topic, carried: Container[bytes]) -> list[Op]:
+    """The keys of a topic of which the log knows nothing, but for those that its records carry."""
     held = () if topic.keys is None else topic.keys.dump()
-    return [_repeat(topic, key, first, ts, nothing) for key, first, count, ts in held if not count]
+    return [
+        _repeat(topic, key, first, count, ts, nothing)
+        for key, first, count, ts in held
+        if key not in carried
+    ]
 
 
-def _repeat(topic: Topic, digest: bytes, first: int, ts: int, undo: Callable[[], None]) -> Op:
+def _repeat(
+    topic: Topic, digest: bytes, first: int, count: int, ts: int, undo: Callable[[], None]
+) -> Op:
     frame = Op(
         topic, frames.REPEAT, nothing, gated=topic.durability == "fsync", first=first,
         payload=digest, undo=undo,
     )  # fmt: skip
-    frame.ts = ts
+    frame.count, frame.ts = count, ts
     return frame
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from topics.engine.commit.core import Core
-from topics.engine.ops.commit_frames import CommitRecord, decode_commit, rendered
+from topics.engine.ops.commit_frames import FORGOTTEN, CommitRecord, decode_commit, rendered
 from topics.engine.recovery.rederive import SourceBytes
 from topics.engine.state.producers import decode_dump
 from topics.engine.state.stages import Place, Stage
@@ -62,6 +62,9 @@ def replay(
         fold.spent.update({stage: topic_id for stage, _ in record.stages})
     topic = core.by_id.get(topic_id) or fold.missing(topic_id)
     if topic is None:
+        return
+    if kind == frames.PRODUCERS and int(groups.frames["flags"][index]) == FORGOTTEN:
+        core.stages.forget(topic_id)
         return
     if kind == frames.PRODUCERS:
         core.stages.load(topic_id, decode_dump(raw), limit)

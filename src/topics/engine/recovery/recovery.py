@@ -27,6 +27,7 @@ from topics.engine.commit.core import Core
 from topics.engine.commit.frame import Op, nothing
 from topics.engine.commit.log import Log
 from topics.engine.commit.syncing import Syncer, ThreadSyncer
+from topics.engine.ops.commit_frames import forget_producers
 from topics.engine.queues import origins
 from topics.engine.recovery import rederive
 from topics.engine.recovery.batches import enter_stages
@@ -50,8 +51,8 @@ from topics.types import CRASH, RESTART
 
 EPOCH_JUMP = 1 << 20
 # Frames that say what a start decided of one topic, at most: of an ephemeral one a new epoch, a
-# floor and a hole, of others one of these after a machine crash.
-NOTES = {"fsync": 0, "ephemeral": 3}
+# floor, a hole and that its batches are forgotten, of others one of these after a machine crash.
+NOTES = {"fsync": 0, "ephemeral": 4}
 # What a map grows by when it says of a run that a crash took it: two runs and their length.
 LOST_RUN_BYTES = 64
 
@@ -294,7 +295,7 @@ class Recovery:
         if not self._is_clean:
             self.renew_epoch(topic)
         self.core.forget_keys(topic)
-        self.core.stages.forget(topic.id)
+        forget_producers(self.core, topic)
         if topic.live_count:
             self.core.tally.lost[RESTART] += topic.live_count
             topic.raise_floor(topic.head + 1, RESTART, self.core.segments.spans)
@@ -327,7 +328,10 @@ class Recovery:
     def become_ready(self) -> None:
         """From here on this generation counts: a start that fails has not come here."""
         committer = self.core.committer
-        committer.stage(Op(self.core.system, frames.RECOVERED, nothing, gated=False))
+        next_epoch = self.core.numbers.next_epoch
+        committer.stage(
+            Op(self.core.system, frames.RECOVERED, nothing, gated=False, first=next_epoch)
+        )
         committer.sync()
         committer.is_starting = False
         self.core.segments.started()

@@ -242,6 +242,8 @@ class Replay(Records):
     def _system(self, kind: int, groups: Groups, index: int, generation: int) -> None:
         if kind == frames.RECOVERED:
             self.recovered_generation = generation
+            # What a start passed over stays so, whether or not anything was made after it.
+            self.core.numbers.pass_epoch(int(groups.frames["first"][index]) - 1)
             self.is_clean = False
         elif kind == frames.MARK:
             self.is_clean = bool(groups.frames["flags"][index])

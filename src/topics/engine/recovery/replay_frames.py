@@ -87,7 +87,8 @@ def _lease(core: Core, topic: Topic, groups: Groups, index: int) -> None:
 
 def _repeat(core: Core, topic: Topic, groups: Groups, index: int) -> None:
     row = groups.frames[index]
-    core.remember_key(topic, bytes(groups.payload(index)), int(row["first"]), 0, int(row["ts"]))
+    first, count = int(row["first"]), int(row["count"])
+    core.remember_key(topic, bytes(groups.payload(index)), first, count, int(row["ts"]))
 
 
 HANDLERS: dict[int, Callable[[Core, Topic, Groups, int], None]] = {
