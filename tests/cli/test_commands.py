@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -191,30 +193,37 @@ def test_export_as_json_lines_and_parquet(topics: Topics, capped: str, tmp_path:
     assert sorted(os.listdir(tmp_path)) == ["out.jsonl", "out.parquet"]
 
 
-def test_export_to_standard_output_with_json_is_one_value(
-    topics: Topics, client: Client, capped: str, tmp_path: Path
+def test_export_with_json_to_standard_output_is_one_value(
+    topics: Topics, client: Client, capped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever name standard output has, and whatever it is; without --json they are lines."""
-    lines = topics("export", capped, "-").stdout
-    items = [json.loads(line) for line in lines.splitlines()]
+    """An array of what are lines without it, however many pages; the summary is said beside it."""
+    items = [json.loads(line) for line in topics("export", capped, "-").stdout.splitlines()]
+    done = topics("export", capped, "-", "--json")
+    assert json.loads(done.stdout) == items
+    assert "4 records and 1 gap" in done.stderr
+    monkeypatch.setattr("topics.cli.export.PAGE_BYTES", 1)
     assert topics.json("export", capped, "-") == items
-    assert "4 records and 1 gap" in topics("export", capped, "-", "--json").stderr
-    # A page of its own for each of these.
-    client.append("wide", [{"data": "x" * 5_000_000}])
-    client.append("wide", [{"data": "y" * 5_000_000}])
-    assert [item["$seq"] for item in topics.json("export", "wide", "-")] == [1, 2]
     client.create_topic("empty")
     assert topics.json("export", "empty", "-") == []
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+def test_standard_output_is_one_by_whatever_name(
+    topics: Topics, capped: str, name: str, tmp_path: Path
+) -> None:
+    """A pipe or a file, which is not replaced: what stood in it stays."""
+    lines = topics("export", capped, "-").stdout
     out = tmp_path / "out.json"
-    for name in ("/dev/stdout", "/dev/fd/1", str(out)):
-        command = [sys.executable, "-m", "topics", "export", capped, name]
-        for flags, wanted in ((["--json"], items), ([], None)):
-            run = {"env": topics.environment, "check": True, "timeout": 60}
-            piped = subprocess.run([*command, *flags], stdout=subprocess.PIPE, **run)
-            with out.open("wb") as file:
-                subprocess.run([*command, *flags], stdout=file, **run)
-            for text in (out.read_text(), piped.stdout.decode()):
-                assert (text if wanted is None else json.loads(text)) == (wanted or lines), name
+    for flags in ([], ["--json"]):
+        command = [sys.executable, "-m", "topics", "export", capped, name, *flags]
+        piped = subprocess.run(command, env=topics.environment, capture_output=True, timeout=60)
+        out.write_text("before\n")
+        with out.open("a") as file:
+            subprocess.run(command, env=topics.environment, stdout=file, check=True, timeout=60)
+        before, _, text = out.read_text().partition("\n")
+        assert (before, text) == ("before", piped.stdout.decode())
+        found = json.loads(text) if flags else list(map(json.loads, text.splitlines()))
+        assert found == list(map(json.loads, lines.splitlines()))
 
 
 def test_explain_accounts_for_every_seq(topics: Topics, capped: str) -> None:

@@ -40,8 +40,9 @@ def export(
 ) -> None:
     """Write a topic to a file: JSON lines or Parquet.
 
-    A name that ends in .parquet makes Parquet; anything else is JSON lines. Gaps are lines or rows
-    in their place. The file appears when it is whole.
+    A name that ends in .parquet makes Parquet; anything else is JSON lines, or on standard output
+    with --json one JSON array. Gaps are lines or rows in their place. The file appears when it is
+    whole.
 
     Example: topics export orders orders.parquet
     """
