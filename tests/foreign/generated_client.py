@@ -12,6 +12,7 @@ from topics_api.models import (
     AckBody,
     ClaimBody,
     ConfigInput,
+    ConfigInputType,
     DiffBody,
     RecordToWrite,
     RecordToWriteMetaType0,
@@ -30,7 +31,7 @@ def main(url: str) -> None:
     assert [record.tag for record in page.records] == ["t", "t"]
     assert page.records[0].meta["source"] == "test"
     assert page.tombstone is None
-    put_topic.sync("jobs", client=client, body=ConfigInput(type_="queue"))
+    put_topic.sync("jobs", client=client, body=ConfigInput(type_=ConfigInputType.QUEUE))
     write_records.sync("jobs", client=client, body=WriteBody(records=[RecordToWrite(data="job")]))
     claimed = claim_jobs.sync("jobs", client=client, body=ClaimBody(node="w", max_=5))
     (job,) = claimed.claimed
