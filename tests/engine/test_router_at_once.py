@@ -12,6 +12,7 @@ from tests.support.late import hold_syncs
 from topics.engine.engine import Engine
 from topics.engine.routing import forwarding
 from topics.engine.state.write_request import request_of
+from topics.testing.lateness import Lateness
 
 EARLY = ("disk", "memory", "ephemeral")
 
@@ -184,8 +185,9 @@ def test_a_flood_leaves_the_others_their_turn(monkeypatch: pytest.MonkeyPatch) -
     assert min(served[-1]) >= 2
 
 
-def test_a_backlog_is_forwarded_a_piece_at_a_time() -> None:
+def test_a_backlog_is_forwarded_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A router takes a piece of its backlog at a time; nobody waits for all of it."""
+    monkeypatch.setattr(forwarding, "FRESH_RECORDS_MAX", 0)
     engine = World().engine
     for first in range(0, 4000, 1000):
         write(engine, "a", *range(first, first + 1000))
@@ -194,3 +196,28 @@ def test_a_backlog_is_forwarded_a_piece_at_a_time() -> None:
     assert behind == 3000
     assert engine.forward_now()
     assert engine.router("r").lag == 2000
+
+
+@pytest.mark.parametrize("source", ["disk", "fsync"])
+@pytest.mark.parametrize("count", [1, 100, 3000, 10_000])
+def test_whoever_was_answered_finds_all_copies_behind_one_call(count: int, source: str) -> None:
+    """Through a chain, of whatever class but fsync, from the first write on."""
+    world = World()
+    engine = world.engine
+    engine.put_topic("a", {"durability": source})
+    for name, durability in (("b", "disk"), ("c", "memory"), ("d", "disk")):
+        engine.put_topic(name, {"durability": durability})
+    for edge in ("ab", "bc", "cd"):
+        engine.put_router(edge, {"source": edge[0], "dest": edge[1]})
+    late = Lateness()
+    late.applied_max = 512
+    late.attach(engine)
+    for _ in range(3):
+        ticket = engine.submit_append("a", request_of([{"data": 1}] * count))
+        engine.flush()
+        while not ticket.done:
+            late.drain()
+            engine.poll()
+        engine.forward_now()
+        head = engine.state("a").head_seq
+        assert [engine.state(name).head_seq for name in "bcd"] == [head] * 3

@@ -12,6 +12,7 @@ from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, explained,
 from tests.support.late import hold_syncs
 from tests.support.tiers import quick_first
 from topics.engine.engine import Engine
+from topics.engine.routing import forwarding
 from topics.engine.state.write_request import request_of
 from topics.errors import RouterNotFound
 
@@ -149,8 +150,11 @@ def test_a_dropped_destination_takes_what_is_on_its_way(world: World) -> None:
 
 
 @pytest.mark.parametrize("changes", [1, 2, 3])
-def test_a_guarantee_may_change_while_a_router_catches_up(engine: Engine, changes: int) -> None:
+def test_a_guarantee_may_change_while_a_router_catches_up(
+    engine: Engine, changes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever it was and becomes, it goes on to its source's head."""
+    monkeypatch.setattr(forwarding, "FRESH_RECORDS_MAX", 0)
     for first in range(0, 6000, 1000):
         write(engine, "s", *range(first, first + 1000))
     write(engine, "d", "there before")

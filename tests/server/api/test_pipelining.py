@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Iterator
@@ -33,15 +34,19 @@ def answers(port: int, calls: list[Call]) -> list[Any]:
     """What is answered to calls that were sent in one piece, with the status of each."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
         peer.sendall(b"".join(request(*call) for call in calls))
-        found = []
-        with peer.makefile("rb") as source:
-            for _ in calls:
-                status = int(source.readline().split()[1])
-                length = 0
-                while (line := source.readline().strip().lower()) != b"":
-                    if line.startswith(b"content-length:"):
-                        length = int(line.partition(b":")[2])
-                found.append((status, json.loads(source.read(length) or b"null")))
+        return read_answers(peer, len(calls))
+
+
+def read_answers(peer: socket.socket, count: int) -> list[Any]:
+    found = []
+    with peer.makefile("rb") as source:
+        for _ in range(count):
+            status = int(source.readline().split()[1])
+            length = 0
+            while (line := source.readline().strip().lower()) != b"":
+                if line.startswith(b"content-length:"):
+                    length = int(line.partition(b":")[2])
+            found.append((status, json.loads(source.read(length) or b"null")))
     return found
 
 
@@ -90,3 +95,42 @@ def test_writes_to_one_topic_do_not_wait_for_each_other(served: Inside) -> None:
     found = answers(served.port, [write] * 50)
     assert [body["first_seq"] for _, body in found] == list(range(1, 51))
     assert stats.fsyncs_total - before < 25
+
+
+def test_routers_come_between_a_write_and_what_is_sent_behind_it(served: Inside) -> None:
+    """As they do where the answer is waited for: a read, and what ends them, finds the copies."""
+    route = ("PUT", "/v0/routers/r", {"source": "from", "dest": "to"})
+    write = ("POST", "/v0/topics/from", {"records": [{"data": 1}] * 3000})
+    read = ("GET", "/v0/topics/to", None)
+    end = ("DELETE", "/v0/routers/r", None)
+    found = answers(served.port, [route, write, read, write, end, read])
+    assert [status for status, _ in found] == [201, 200, 200, 200, 200, 200]
+    assert [found[at][1]["head_seq"] for at in (2, 5)] == [3000, 6000]
+
+
+def test_nothing_begins_in_the_midst_of_what_is_being_answered(served: Inside) -> None:
+    """Behind one write another is sent, to a topic that a third client writes in the same group."""
+    with served.client() as client:
+        for topic in ("first", "other", "shared"):
+            client.put(f"/v0/topics/{topic}", {"durability": "memory"})
+    records = {"records": [{"data": 1}, {"data": 2}]}
+    sent: list[list[Call]] = [
+        [("POST", "/v0/topics/first", records), ("POST", "/v0/topics/shared", records)],
+        [("POST", "/v0/topics/other", records), ("GET", "/v0/topics/other", None)],
+        [("POST", "/v0/topics/shared", records)],
+    ]
+    for turn in range(1, 4):
+        with contextlib.ExitStack() as stack:
+            peers = [
+                stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 20))
+                for _ in sent
+            ]
+            with served.standing_still():
+                for peer, calls in zip(peers, sent, strict=True):
+                    peer.sendall(b"".join(request(*call) for call in calls))
+            found = [
+                read_answers(peer, len(calls)) for peer, calls in zip(peers, sent, strict=True)
+            ]
+        assert [status for each in found for status, _ in each] == [200] * 5
+        firsts = sorted((found[0][1][1]["first_seq"], found[2][0][1]["first_seq"]))
+        assert firsts == [4 * turn - 3, 4 * turn - 1]

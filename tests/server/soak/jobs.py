@@ -25,7 +25,8 @@ class Jobs:
         self.lock = threading.Lock()
         self.asked: set[int] = set()
         self.confirmed: set[int] = set()
-        self.acknowledged: set[int] = set()
+        # And when that was known, by the clock of those who ask.
+        self.acknowledged: dict[int, float] = {}
         # Acknowledgements without an answer, so far or for ever.
         self.pending: Counter[int] = Counter()
         self.rejected = 0
@@ -37,12 +38,12 @@ class Jobs:
         assert len(found) <= CAP_RECORDS, f"{len(found)} jobs in a queue for {CAP_RECORDS}"
         assert live <= self.asked, "nobody asked for these jobs"
         unsure = {number for number, count in self.pending.items() if count}
-        lost = self.confirmed - self.acknowledged - unsure - live
+        lost = self.confirmed - self.acknowledged.keys() - unsure - live
         assert not lost, f"jobs lost: {sorted(lost)[:5]}"
-        back = live & self.acknowledged
+        back = live & self.acknowledged.keys()
         assert not back, f"acknowledged and back: {sorted(back)[:5]}"
         # Of an acknowledgement without an answer, what was found is so from now on.
-        self.acknowledged |= unsure - live
+        self.acknowledged |= dict.fromkeys(unsure - live, time.monotonic())
         self.pending.clear()
         return len(found)
 
@@ -91,13 +92,16 @@ class Taker(OfQueue):
     """Claims jobs, acknowledges most of them, and lets the leases of the others run out."""
 
     def _turn(self) -> None:
+        asked_s = time.monotonic()
         claim = self._post(f"{QUEUE}/claim", {"node": self.name, "max": 5, "wait_ms": 100})
         if claim.code == "store_unreachable":
             return
         assert claim.status == 200, claim.raw
         for job in claim.json["claimed"]:
             with self.jobs.lock:
-                assert job["data"] not in self.jobs.acknowledged, "acknowledged and delivered again"
+                # Who looks at its jobs late may find that others had them meanwhile, to their end.
+                known_s = self.jobs.acknowledged.get(job["data"], asked_s)
+                assert known_s >= asked_s, "acknowledged and delivered again"
             if self._draw.random() < 0.8:
                 self._acknowledge(job["$seq"], job["lease_id"], job["data"])
         # Slower than the producer: the queue is full most of the time.
@@ -112,4 +116,4 @@ class Taker(OfQueue):
         with self.jobs.lock:
             self.jobs.pending[number] -= 1
             if reply.json["acked"]:
-                self.jobs.acknowledged.add(number)
+                self.jobs.acknowledged[number] = time.monotonic()

@@ -29,27 +29,48 @@ def cover(core: Core, topic: Topic, last_seq: int) -> bool:
     ceiling = topic.ceiling
     over = last_seq > ceiling.seq
     if last_seq > ceiling.ask_seq:
-        core.watch_ceiling(topic)
-        _raise(core, topic, ceiling.ask(last_seq, core.clock.monotonic_s()))
-        for router in core.routers.from_topic(topic):
-            # Its copy comes next, and should find room.
-            open_ahead(core, router.dest)
+        promised = _ask(core, topic, last_seq)
+        open_routed(core, topic, promised - topic.head)
     # One that was asked for is perhaps not durable yet.
     return over
 
 
 def open_ahead(core: Core, topic: Topic) -> None:
     """Opens a topic of class disk that is closed, so that its next record need not wait."""
+    _open(core, topic, 1)
+    open_routed(core, topic, 1)
+
+
+def open_routed(core: Core, topic: Topic, count: int) -> None:
+    """Copies of its next records come where its routers lead, and should find room there."""
+    seen, waiting = {topic.id}, [topic]
+    while waiting:
+        for router in core.routers.from_topic(waiting.pop()):
+            if router.dest.id not in seen:
+                seen.add(router.dest.id)
+                waiting.append(router.dest)
+                _open(core, router.dest, count)
+
+
+def _open(core: Core, topic: Topic, count: int) -> None:
     # With a class on its way the ceiling would stand in the log behind it.
     is_changing = topic.version_staged > topic.config_version
     asked_seq = max(topic.ceiling.seq, topic.ceiling.ask_seq)
-    if topic.durability == "disk" and not is_changing and topic.next_seq > asked_seq:
-        cover(core, topic, topic.next_seq)
+    wanted_seq = topic.next_seq - 1 + count
+    if topic.durability == "disk" and not is_changing and wanted_seq > asked_seq:
+        _ask(core, topic, wanted_seq)
 
 
 def is_below(topic: Topic, seq: int) -> bool:
     """Whether a write may be acknowledged before it is synced, as far as the ceiling goes."""
     return topic.durability != "disk" or seq <= topic.ceiling.seq
+
+
+def _ask(core: Core, topic: Topic, last_seq: int) -> int:
+    core.watch_ceiling(topic)
+    promised = topic.ceiling.ask(last_seq, core.clock.monotonic_s())
+    _raise(core, topic, promised)
+    return promised
 
 
 def _raise(core: Core, topic: Topic, seq: int) -> None:

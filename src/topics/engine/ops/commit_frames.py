@@ -17,7 +17,7 @@ import numpy as np
 
 from topics.engine.commit.core import Core
 from topics.engine.commit.frame import UNFINISHED, Op, nothing
-from topics.engine.ops import stages
+from topics.engine.ops import ceilings, stages
 from topics.engine.ops.growth import published
 from topics.engine.ops.told import ToldFrame
 from topics.engine.state.block import Block
@@ -122,6 +122,7 @@ class CommitFrame(ToldFrame):
         self.gated = True
         topic.assign(self._done.count, self.size, self.ts)
         self.core.pending_bytes += self.size
+        ceilings.open_routed(self.core, topic, self._done.count)
         self.hand_over()
 
     def _render(self) -> Iterator[tuple[int, Columns]]:

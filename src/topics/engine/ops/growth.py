@@ -56,8 +56,11 @@ class Growth(Frame):
             last = topic.next_seq - 1
             if last > topic.ceiling.free_seq and ceilings.cover(self.core, topic, last):
                 self.gated = True
-        elif topic.durability == "fsync":
+            return
+        if topic.durability == "fsync":
             self.gated = True
+        if topic.id in self.core.routers.sources:
+            ceilings.open_routed(self.core, topic, count)
 
     def brings(self) -> Iterator[Brought]:
         """The records that it will publish, in order."""

@@ -36,6 +36,8 @@ MOVING_MAX = 4
 # What one call may forward: the loop has others to serve, and a flood is one piece after the other.
 PIECES_MAX = 64
 CALL_BYTES_MAX = 2 * BYTES_MAX
+# Up to so many records are no backlog but what was written just now, and go through in one call.
+FRESH_RECORDS_MAX = 16_384
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.01, 1.0
 
 
@@ -47,7 +49,7 @@ class Turn:
     def __init__(self) -> None:
         self.pieces_left = PIECES_MAX
         self.bytes_left = CALL_BYTES_MAX
-        # Routers that had their piece and have more at once: a backlog is nothing to wait for.
+        # Routers with a backlog that had their piece of it: nobody waits for more than that.
         self.served: set[Router] = set()
         self.failure: Exception | None = None
 
@@ -59,9 +61,10 @@ class Turn:
 def forward(core: Core) -> bool:
     """Forwards what the routers have, through whole chains; True when there is more at once.
 
-    Each router takes a bounded piece, and all of them together a bounded number of pieces; who had
-    none begins the next call. Raises, after the others had their turn, what kept a router from its
-    own: ColdMiss when its records are out of reach. Whatever it was, the router is tried again.
+    Each router takes a bounded piece, and goes on until it is through where that is not far; all of
+    them together take a bounded number of pieces, and who had none begins the next call. Raises,
+    after the others had their turn, what kept a router from its own: ColdMiss when its records are
+    out of reach. Whatever it was, the router is tried again.
     """
     routers, turn = core.routers, Turn()
     is_moving = True
@@ -91,7 +94,8 @@ def _forward_from(core: Core, topic_id: int, turn: Turn) -> None:
             source.turn = routers.index(router)
             break
         try:
-            if router not in turn.served and _forward_one(core, source, router, turn):
+            has_more = router not in turn.served and _forward_one(core, source, router, turn)
+            if has_more and topic.head - router.ahead.cursor > FRESH_RECORDS_MAX:
                 turn.served.add(router)
         except ColdMiss as miss:
             turn.failure = turn.failure or miss

@@ -1,23 +1,16 @@
-"""The answering half of a connection: every request gets its answer, in order, within bounds.
-
-A request whose answer comes later keeps its place in `_queue`. Requests that arrive while too
-many wait, while the client does not read, or behind one of another kind that has not happened yet,
-stay unstarted in `_backlog`, and reading pauses: a client can not make us hold more answers than it
-takes, and what it sends behind a write without waiting finds it.
-"""
+"""The answering half of a connection: every request gets its answer, in order, within bounds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from functools import partial
 from typing import Protocol
 
 from topics.errors import Closed
-from topics.server.http.channel import Channel
 from topics.server.http.errors import LOG, internal_response
 from topics.server.http.gathered_body import LOOP_BYTES_MAX, Decoding, Gunzip, is_gzip
 from topics.server.http.hub import Hub
+from topics.server.http.line import Line
 from topics.server.http.message import (
     OK_HEAD,
     PENDING,
@@ -45,7 +38,7 @@ class RequestHub(Hub, Protocol):
     tail: bytes
 
 
-class Exchange(Channel):
+class Exchange(Line):
     """Starts requests, collects their answers, writes them, ends the connection.
 
     `_is_last` means that nothing more is taken from the input: the connection ends when what was
@@ -53,8 +46,8 @@ class Exchange(Channel):
     """
 
     __slots__ = (
-        "_answered_at", "_backlog", "_gzip_bytes_min", "_handler", "_is_blocked", "_is_due",
-        "_is_feeding", "_is_last", "_leftover", "_queue", "_request",
+        "_answered_at", "_gzip_bytes_min", "_handler", "_has_eof", "_is_due", "_is_feeding",
+        "_is_last", "_leftover", "_request",
     )  # fmt: skip
 
     server: RequestHub
@@ -64,11 +57,9 @@ class Exchange(Channel):
         self._handler = server.handler
         self._request = server.request_type
         self._gzip_bytes_min = server.limits.gzip_bytes_min
-        self._queue: list[Request] = []
-        self._backlog: deque[Request] | None = None
         self._leftover = b""
-        # The request at the end of the queue has to be started before any other.
-        self._is_blocked = False
+        # The client has closed its half, and waits for its answers.
+        self._has_eof = False
         # Answers of this read are gathered; they are written when it has been parsed.
         self._is_feeding = False
         self._is_last = False
@@ -77,30 +68,6 @@ class Exchange(Channel):
         self._answered_at = 0.0
 
     # -- starting ----------------------------------------------------------------------------
-
-    def _keep(self, request: Request) -> None:
-        """Keeps a request until it may be started."""
-        self._backlog = self._backlog or deque()
-        self._backlog.append(request)
-        self._pause_reading()
-
-    def _may_start(self, request: Request) -> bool:
-        """Whether nothing is in a request's way.
-
-        What was sent before it has to have happened. What goes the same way keeps its order anyway.
-        """
-        queue, head = self._queue, request.head
-        if self._is_full() or self._is_blocked or len(queue) >= self._limits.pending_max:
-            return False
-        last = queue[-1].head if queue else head
-        return last.path == head.path and last.method == head.method
-
-    def _line_up(self, request: Request) -> None:
-        """Starts a request now, if nothing is in its way."""
-        if self._backlog is None and self._may_start(request):
-            self._start(request)
-        else:
-            self._keep(request)
 
     def _start(self, request: Request) -> None:
         """Calls the handler, and takes its answer or keeps the request's place for it."""
@@ -268,24 +235,9 @@ class Exchange(Channel):
         error = work.exception()
         self.deliver(request, work.result() if error is None else internal_response(error))
 
-    def _advance(self) -> None:
-        """Takes finished answers from the front of the queue, and starts what has waited."""
+    def _conclude_turn(self) -> None:
+        """Sends what there is, ends what is over, reads on when nothing waits to begin."""
         queue = self._queue
-        while True:
-            while queue and queue[0].output is not None:
-                request = queue.pop(0)
-                self._emit(request.output or ())
-                if self._queued:
-                    self._count_queued(-self._queued.pop(request, 0))
-            backlog = self._backlog
-            if not backlog or (queue and queue[-1].successor) or not self._may_start(backlog[0]):
-                break
-            request = backlog.popleft()
-            self._backlog = backlog or None
-            if request.output is None:
-                self._start(request)
-            else:
-                queue.append(request)
         if self._is_feeding:
             return
         if self._out:
@@ -319,6 +271,9 @@ class Exchange(Channel):
                 self._hand_over(request)
             return
         if self._is_last and self._backlog is None and not self._is_portioned:
+            if self._has_eof:
+                # Nothing more comes that a close could answer with a reset.
+                self._is_lingering = False
             self._end()
 
     def _hand_over(self, request: Request) -> None:
@@ -340,7 +295,9 @@ class Exchange(Channel):
         successor.begin(transport, is_paused=self._is_paused)
         if leftover:
             successor.data_received(leftover)
-        if self.server.is_draining:
+        if self._has_eof and not successor.eof_received():
+            transport.close()
+        elif self.server.is_draining:
             successor.drain()
 
     def drain(self) -> None:
@@ -364,9 +321,6 @@ class Exchange(Channel):
     def _forget(self) -> None:
         """Lets go of what only a connection with a future needs."""
 
-    def _everything(self) -> list[Request]:
-        return [*self._queue, *(self._backlog or ())]
-
     # -- asyncio.Protocol --------------------------------------------------------------------
 
     def eof_received(self) -> bool:
@@ -380,7 +334,7 @@ class Exchange(Channel):
         is_whole = self._transport is not None and not self._transport.can_write_eof()
         if is_whole or not everything or any(request.on_abandoned for request in everything):
             return False
-        self._is_last = self._is_due = True
+        self._is_last = self._is_due = self._has_eof = True
         return True
 
     def resume_writing(self) -> None:

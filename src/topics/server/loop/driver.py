@@ -222,8 +222,8 @@ class Driver:
         except Poisoned as error:
             self.fail(error)
         if self.engine.has_backlog:
-            # What waited for the sync.
-            self._forward_soon()
+            # What waited for the sync. Now: those who were told may ask before this turn ends.
+            self._forward()
 
     def work_soon(self) -> None:
         """Somebody waits for what is done beside the loop."""

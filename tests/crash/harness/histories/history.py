@@ -26,7 +26,7 @@ from topics.engine.state import ceiling
 from topics.testing import OrderViolation
 from topics.testing.modelcheck import Violation
 
-HANGS_S = 10.0
+HANGS_S = 60.0
 SHRINK_S = 60.0
 Steps = Sequence[tuple[str, int]]
 
