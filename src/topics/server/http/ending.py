@@ -1,8 +1,9 @@
 """How a connection is cut that does not go on, or that does not end when it is over.
 
-A client that takes nothing of what it is sent is waited for `write_stall_s`. One that has been
-told everything may still be sending: it has `linger_s` to close, and what it sends until then is
-read and dropped, since a reset could take our last answer from it.
+A client that takes nothing of what it is sent is waited for `write_stall_s`; one that takes some of
+it now and then is waited for as long as it takes. One that has been told everything may still be
+sending: it has `linger_s` to close, and what it sends until then is read and dropped, since a reset
+could take our last answer from it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import asyncio
 from typing import Any
 
 from topics.server.http.limits import HttpLimits
+from topics.server.http.sockets import unacknowledged_bytes
 
 # What a connection that we ended may still send us before we cut it off.
 LINGER_BYTES_MAX = 16 * 1024 * 1024
+# What a transport that is no socket of its own says, asked for `get_extra_info`, of where its bytes
+# are on their way: anything that changes when the client takes some.
+TAKEN = "taken"
 
 
 class Ending(asyncio.Protocol):
@@ -32,12 +37,21 @@ class Ending(asyncio.Protocol):
         self._ended_at = 0.0
         self._discarded_bytes = 0
         # How much waits for a client that does not read, and since when it is as much.
-        self._stall: tuple[int, float] | None = None
+        self._stall: tuple[object, float] | None = None
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes written that the kernel has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Bytes written that the client has not taken yet, as far as we are told.
+
+        Those that the system holds belong to them: it takes more from us in large steps only, and
+        where a client is slow there can be minutes between two of them.
+        """
+        return self.buffered_bytes + unacknowledged_bytes(self._transport)
 
     @property
     def peername(self) -> Any:
@@ -78,19 +92,22 @@ class Ending(asyncio.Protocol):
 
     def _keeps_us_waiting(self, now: float) -> bool:
         """Whether there is nothing to expect of the client any more."""
-        return self._is_overdue(now) if self._ended_at else self._is_stalled(now)
-
-    def _is_overdue(self, now: float) -> bool:
-        """Whether a connection that has ended keeps us waiting for too long."""
-        limit_s = self._limits.write_stall_s if self.buffered_bytes else self._limits.linger_s
-        return now - self._ended_at > limit_s
-
-    def _is_stalled(self, now: float) -> bool:
-        """Whether the client has taken nothing of what waits for it for too long."""
+        if self._ended_at:
+            return self._is_overdue(now)
         if not self._is_paused or self._transport is None:
             self._stall = None
             return False
-        size = self._transport.get_write_buffer_size()
-        if self._stall is None or self._stall[0] != size:
-            self._stall = (size, now)
-        return now - self._stall[1] > self._limits.write_stall_s
+        return self._waited_s(now) > self._limits.write_stall_s
+
+    def _is_overdue(self, now: float) -> bool:
+        """Whether a connection that has ended keeps us waiting for too long."""
+        limit_s = self._limits.write_stall_s if self.untaken_bytes else self._limits.linger_s
+        return self._waited_s(now) > limit_s
+
+    def _waited_s(self, now: float) -> float:
+        """For how long the client has taken nothing of what it was sent."""
+        below = None if self._transport is None else self._transport.get_extra_info(TAKEN)
+        waiting = self.untaken_bytes, below
+        if self._stall is None or self._stall[0] != waiting:
+            self._stall = (waiting, now)
+        return now - self._stall[1]

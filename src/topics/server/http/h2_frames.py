@@ -11,6 +11,7 @@ import h2.connection
 import h2.errors
 import h2.events
 import h2.exceptions
+import h2.settings
 from hyperframe.frame import DataFrame, Frame, HeadersFrame
 
 from topics.server.http.arrival import PREFACE
@@ -104,6 +105,21 @@ class H2Frames(Frames):
         return True
 
 
+class Settings(h2.settings.Settings):
+    """What we announce. How many streams there may be is looked at here, not by the library.
+
+    To it one too many is the end of the connection; to RFC 9113 it is that of the stream.
+    """
+
+    @property
+    def max_concurrent_streams(self) -> int:
+        return 2**31 - 1
+
+    @max_concurrent_streams.setter
+    def max_concurrent_streams(self, value: int) -> None:
+        self[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = value
+
+
 class H2Connection(h2.connection.H2Connection):
     """A connection in which a request that is malformed ends its own stream and no other.
 
@@ -111,6 +127,11 @@ class H2Connection(h2.connection.H2Connection):
     the state of the connection is in doubt: for compression, numbers of streams, frames that can
     not be read. Fields that may not be, and a body of another length than announced, are not that.
     """
+
+    def is_open(self, number: int) -> bool:
+        """Whether the window of a stream is; that of the connection may be shut."""
+        stream = self.streams.get(number)
+        return stream is not None and stream.outbound_flow_control_window > 0
 
     def _receive_frame(self, frame: Frame) -> list[h2.events.Event]:
         try:

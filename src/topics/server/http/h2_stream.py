@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 import h2.errors
 from httptools import HttpRequestParser
 
+from topics.server.http.ending import TAKEN
 from topics.server.http.event_stream import chunk_of
 from topics.server.http.http1 import Http1Hub, HttpProtocol
 from topics.server.http.known_heads import BODY
@@ -74,6 +75,13 @@ class Multiplexed(Protocol):
         """How much may be sent on a stream now."""
         ...
 
+    def taken(self, number: int) -> object:
+        """Changes when the client takes some of what has to go out before more of the stream can.
+
+        None where the stream waits for its own window and nothing else.
+        """
+        ...
+
     def answer(self, number: int, headers: Headers) -> None: ...
 
     def send(self, number: int, data: bytes, *, is_work: bool) -> None: ...
@@ -118,6 +126,8 @@ class StreamTransport(asyncio.Transport):
         self._is_lost = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == TAKEN:
+            return self._connection.taken(self.number)
         return self._connection.peername if name == "peername" else default
 
     # -- for the connection ------------------------------------------------------------------

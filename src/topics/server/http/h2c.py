@@ -19,7 +19,7 @@ import h2.exceptions
 import h2.settings
 
 from topics.server.http.ending import LINGER_BYTES_MAX, Ending
-from topics.server.http.h2_frames import WINDOW_BYTES, H2Connection, H2Frames
+from topics.server.http.h2_frames import WINDOW_BYTES, H2Connection, H2Frames, Settings
 from topics.server.http.h2_stream import Headers, StreamTransport
 from topics.server.http.http1 import Http1Hub
 from topics.server.http.intake import IDLE_PER_S, Intake
@@ -29,21 +29,6 @@ STREAMS_MAX = 100
 RESETS_MAX = 200
 # What is handed to the socket at a time: it then says whether the client takes it.
 FLUSH_BYTES = 256 * 1024
-
-
-class Settings(h2.settings.Settings):
-    """What we announce. How many streams there may be is looked at here, not by the library.
-
-    To it one too many is the end of the connection; to RFC 9113 it is that of the stream.
-    """
-
-    @property
-    def max_concurrent_streams(self) -> int:
-        return 2**31 - 1
-
-    @max_concurrent_streams.setter
-    def max_concurrent_streams(self, value: int) -> None:
-        self[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = value
 
 
 class Incoming:
@@ -76,6 +61,8 @@ class H2Protocol(Ending):
         self._unended: dict[int, None] = {}
         self._is_pumping = False
         self._unflushed_bytes = 0
+        # Of the data of answers, in frames that the socket may still hold.
+        self._sent_bytes = 0
         self._is_last = False
         self._resets = 0
         self._used_at = server.now
@@ -248,6 +235,12 @@ class H2Protocol(Ending):
             return 0
         return min(self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size)
 
+    def taken(self, number: int) -> object:
+        if self._is_paused:
+            # That a window was opened may be in what we do not read meanwhile.
+            return self._sent_bytes, self.untaken_bytes
+        return self._sent_bytes if self._h2.is_open(number) else None
+
     def answer(self, number: int, headers: Headers) -> None:
         self._frames.count(is_work=True)
         self._say(number, partial(self._h2.send_headers, number, headers))
@@ -256,6 +249,7 @@ class H2Protocol(Ending):
         if is_work:
             self._frames.count(is_work=True)
         self._unflushed_bytes += len(data)
+        self._sent_bytes += len(data)
         self._frames.sent(len(data))
         self._say(number, partial(self._h2.send_data, number, data))
 
