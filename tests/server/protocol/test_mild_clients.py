@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from tests.server.protocol.test_websocket import HANDSHAKE, frame, received
 from tests.server.protocol.wire import Wire, message
 from tests.support.servers import inside
 from topics.server.http.h2_frames import OPENED_BYTES_MIN, WINDOW_BYTES, H2Frames
-from topics.server.http.h2c import RESETS_MAX, STREAMS_MAX
+from topics.server.http.h2c import RESETS_MAX, RESETS_PER_S, STREAMS_MAX
 from topics.server.http.intake import IDLE_MAX, IDLE_SHARED_MIN
+from topics.server.http.limits import HttpLimits
 
 KIB = 1024
 PING, PONG = 9, 10
@@ -105,6 +107,38 @@ def test_who_sends_no_more_when_it_was_refused_goes_on_elsewhere(tmp_path: Path)
             client.h2.reset_stream(number, h2.errors.ErrorCodes.CANCEL)
             client.flush()
         assert client.request("GET", "/v0/health").status == 200
+
+
+def test_who_leaves_event_streams_goes_on_elsewhere(served: Served) -> None:
+    """As Go's context and EventSource do: a reset is how a client ends what does not end."""
+    with H2Client(served.port) as client:
+        waiting = client.open("GET", "/never")
+        for _ in range(3 * RESETS_MAX):
+            number = client.open("GET", "/stream")
+            client.until(number, b"retry")
+            client.h2.reset_stream(number, h2.errors.ErrorCodes.CANCEL)
+            client.flush()
+        assert client.request("GET", "/json").status == 200
+        assert client.streams[waiting].reset is None
+    served.app.streams.clear()
+
+
+def give_up(client: H2Client, count: int) -> None:
+    """Takes back requests that were not answered, each at once."""
+    for _ in range(count):
+        client.h2.reset_stream(client.open("GET", "/never"), h2.errors.ErrorCodes.CANCEL)
+        client.flush()
+    assert client.request("GET", "/json").status == 200
+
+
+def test_who_gives_up_now_and_then_goes_on_elsewhere() -> None:
+    """Of streams that were not answered, so many more in a second."""
+    count = 2 * RESETS_MAX - 20
+    with serving(HttpLimits(scan_s=0.1)) as served, H2Client(served.port) as client:
+        give_up(client, count)
+        time.sleep(1.3 * RESETS_MAX / RESETS_PER_S)
+        give_up(client, RESETS_MAX)
+        assert not client.is_terminated
 
 
 def test_who_is_told_much_may_ask_whether_we_are_there(served: Served) -> None:

@@ -125,6 +125,11 @@ class StreamTransport(asyncio.Transport):
         self._is_ended = False
         self._is_lost = False
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether an answer has begun."""
+        return self._head is None
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == TAKEN:
             return self._connection.taken(self.number)

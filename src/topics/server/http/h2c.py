@@ -25,8 +25,10 @@ from topics.server.http.http1 import Http1Hub
 from topics.server.http.intake import IDLE_PER_S, Intake
 
 STREAMS_MAX = 100
-# Streams that a client may open and reset again beyond those that it lets us answer.
+# Streams that a client may open and reset again before they are answered, beyond those that it lets
+# us answer; and how many more each second.
 RESETS_MAX = 200
+RESETS_PER_S = 100
 # What is handed to the socket at a time: it then says whether the client takes it.
 FLUSH_BYTES = 256 * 1024
 
@@ -163,15 +165,7 @@ class H2Protocol(Ending):
         elif isinstance(event, h2.events.StreamEnded):
             self._end_request(event.stream_id)
         elif isinstance(event, h2.events.StreamReset):
-            if event.stream_id in self._unended:
-                # Whoever sends no more when it has its answer takes nothing back.
-                del self._unended[event.stream_id]
-            else:
-                self._resets += 1
-            self._incoming.pop(event.stream_id, None)
-            stream = self._streams.get(event.stream_id)
-            if stream is not None:
-                stream.lose()
+            self._give_up(event.stream_id)
         elif isinstance(event, h2.events.WindowUpdated) and event.stream_id:
             stream = self._streams.get(event.stream_id)
             if stream is not None:
@@ -208,6 +202,20 @@ class H2Protocol(Ending):
             request.is_whole = True
         elif stream is not None:
             stream.feed_eof()
+
+    def _give_up(self, number: int) -> None:
+        """The client has reset a stream.
+
+        Only what is taken back before its answer lets a client ask for more than it may at a time.
+        """
+        stream = self._streams.get(number)
+        if number in self._unended:
+            del self._unended[number]
+        elif stream is None or not stream.is_answered:
+            self._resets += 1
+        self._incoming.pop(number, None)
+        if stream is not None:
+            stream.lose()
 
     def _begin(self) -> None:
         """Begins what has arrived, unless the client has left too much untaken and room is scarce.
@@ -317,6 +325,7 @@ class H2Protocol(Ending):
     def scan(self, now: float) -> None:
         limits = self.server.limits
         self._frames.credit(int(IDLE_PER_S * limits.scan_s))
+        self._resets = max(0, self._resets - int(RESETS_PER_S * limits.scan_s))
         if self._is_paused:
             self._weigh()
         if self._incoming:
