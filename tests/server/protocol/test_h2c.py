@@ -128,6 +128,39 @@ def test_a_client_that_only_opens_and_resets_is_sent_away(served: Served) -> Non
         assert client.is_terminated
 
 
+GOAWAY = b"\0\0\x08\x07\0" + bytes(12)
+
+
+@pytest.mark.parametrize("path", ["/slow?200", "/slow?200,500000", "/big?n=500000"])
+def test_a_goodbye_leaves_a_client_its_answers(served: Served, path: str) -> None:
+    """It opens no more streams: that is all it says."""
+    with H2Client(served.port) as client:
+        number = client.open("GET", path)
+        client.socket.sendall(GOAWAY)
+        body = client.answer(number).body
+        assert (len(body) >= 12, client.streams[number].is_ended) == (True, True)
+        while client.read():
+            pass
+        assert client.is_terminated
+
+
+def test_a_client_that_has_nothing_to_wait_for_is_let_go(served: Served) -> None:
+    with H2Client(served.port) as client:
+        assert client.request("GET", "/json").status == 200
+        client.socket.sendall(GOAWAY)
+        while client.read():
+            pass
+        assert client.is_terminated
+
+
+def test_behind_its_goodbye_a_client_opens_no_stream(served: Served) -> None:
+    with H2Client(served.port) as client:
+        waiting = client.open("GET", "/slow?200")
+        client.socket.sendall(GOAWAY)
+        assert client.answer(client.open("GET", "/json")).reset is not None
+        assert client.answer(waiting).status == 200
+
+
 def test_a_shutdown_answers_what_is_in_flight() -> None:
     with serving() as served, H2Client(served.port) as client:
         slow = client.open("GET", "/slow?200")

@@ -12,7 +12,7 @@ import h2.errors
 import h2.events
 import h2.exceptions
 import h2.settings
-from hyperframe.frame import DataFrame, Frame, HeadersFrame
+from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame
 
 from topics.server.http.arrival import PREFACE
 from topics.server.http.intake import Frames
@@ -134,6 +134,10 @@ class H2Connection(h2.connection.H2Connection):
         return stream is not None and stream.outbound_flow_control_window > 0
 
     def _receive_frame(self, frame: Frame) -> list[h2.events.Event]:
+        if isinstance(frame, GoAwayFrame):
+            # To the library the connection is over. But its client only opens no more streams, and
+            # waits for the answers of those there are.
+            return [h2.events.ConnectionTerminated()]
         try:
             return super()._receive_frame(frame)
         except h2.exceptions.ProtocolError as error:

@@ -357,11 +357,7 @@ class H2Protocol(Ending):
     def _goodbye(self, code: h2.errors.ErrorCodes) -> None:
         if self._transport is None or self._ended_at:
             return
-        try:
-            self._h2.close_connection(code)
-        except h2.exceptions.ProtocolError:
-            # The client has said goodbye first.
-            pass
+        self._h2.close_connection(code)
         self._flush()
         if code != h2.errors.ErrorCodes.NO_ERROR:
             self._linger()
