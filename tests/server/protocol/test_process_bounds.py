@@ -177,6 +177,41 @@ def test_past_the_bound_those_that_take_the_least_are_cut(served: Served) -> Non
     eventually(lambda: served.server.unsent.held_bytes == 0)
 
 
+def test_small_answers_behind_shut_windows_are_bounded_too(served: Served) -> None:
+    """None of them is much, and there are a hundred to a connection."""
+    with contextlib.ExitStack() as stack:
+        # Each may have 256 KiB, however scarce room is.
+        for _ in range(20):
+            stack.enter_context(blocked(served.port, 90, 30 * KIB))
+        eventually(lambda: served.server.unsent.cuts > 0)
+        assert MIB < served.server.unsent.held_bytes <= 4 * MIB
+        with Wire(served.port) as wire:
+            assert wire.request("GET", "/json").status == 200
+    eventually(lambda: served.server.unsent.held_bytes == 0)
+
+
+def test_what_waits_behind_shut_windows_is_counted_once(served: Served) -> None:
+    sizes = (100 * KIB, 60 * KIB, 30 * KIB, 200 * KIB)
+    with blocked(served.port, 0, 0) as client:
+        numbers = [client.open("GET", f"/big?n={size}") for size in sizes]
+        held = sum(sizes)
+        eventually(lambda: served.server.unsent.held_bytes == held)
+        # What is left of the first is little, and goes on to be counted.
+        for number, taken in zip(numbers, (70 * KIB, 10 * KIB, 0, 10 * KIB), strict=True):
+            if taken:
+                client.h2.increment_flow_control_window(taken, number)
+                client.h2.increment_flow_control_window(taken)
+                client.flush()
+                held -= taken
+                eventually(lambda left=held: served.server.unsent.held_bytes == left)
+        for number in numbers:
+            client.h2.increment_flow_control_window(MIB, number)
+        client.h2.increment_flow_control_window(MIB)
+        client.flush()
+        assert [len(client.answer(number).body) for number in numbers] == list(sizes)
+        eventually(lambda: served.server.unsent.held_bytes == 0)
+
+
 def test_connections_that_do_not_read_are_bounded_together(served: Served) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(12):

@@ -20,12 +20,13 @@ from topics.server.http.ending import TAKEN
 from topics.server.http.event_stream import chunk_of
 from topics.server.http.http1 import Http1Hub, HttpProtocol
 from topics.server.http.known_heads import BODY
-from topics.server.http.message import Request
+from topics.server.http.message import COPY_BYTES_MAX, Request
 
 Headers = list[tuple[bytes, bytes]]
 
-# Bytes that wait for the client before its protocol is asked to pause, and to go on.
-HIGH_BYTES, LOW_BYTES = 64 * 1024, 16 * 1024
+# Bytes that wait for the client before its protocol is asked to pause, and to go on. Those of a
+# stream that is paused are entered in the ledger by its protocol, the others by the connection.
+HIGH_BYTES, LOW_BYTES = 64 * 1024, COPY_BYTES_MAX
 # What is sent at a time, before other streams have their turn.
 PORTION_BYTES = 64 * 1024
 # A frame that the client's window makes smaller than this explains none of the client's own.
@@ -61,9 +62,14 @@ class StreamProtocol(HttpProtocol):
 
 
 class Multiplexed(Protocol):
-    """The connection, for its streams. `held_bytes` are those of answers that wait in them."""
+    """The connection, for its streams.
+
+    `held_bytes` are those of answers that wait in them, `loose_bytes` those in streams that are not
+    paused.
+    """
 
     held_bytes: int
+    loose_bytes: int
 
     @property
     def peername(self) -> Any: ...
@@ -184,6 +190,7 @@ class StreamTransport(asyncio.Transport):
             self._take_out(size)
         if self._is_paused and len(self._out) <= LOW_BYTES:
             self._is_paused = False
+            connection.loose_bytes += len(self._out)
             self._protocol.resume_writing()
         if self._is_ended and not self._out and not self._is_lost:
             connection.end(self.number, is_whole=self.is_whole, missing_bytes=self._missing_bytes)
@@ -204,11 +211,16 @@ class StreamTransport(asyncio.Transport):
 
     def _take_out(self, size: int) -> None:
         del self._out[:size]
-        self._connection.held_bytes -= size
+        self._hold(-size)
 
     def _put_out(self, data: bytes | bytearray | memoryview) -> None:
         self._out += data
-        self._connection.held_bytes += len(data)
+        self._hold(len(data))
+
+    def _hold(self, change_bytes: int) -> None:
+        self._connection.held_bytes += change_bytes
+        if not self._is_paused:
+            self._connection.loose_bytes += change_bytes
 
     # -- asyncio.Transport -------------------------------------------------------------------
 
@@ -230,6 +242,7 @@ class StreamTransport(asyncio.Transport):
                     self._put_out(rest)
         if len(self._out) > HIGH_BYTES and not self._is_paused:
             self._is_paused = True
+            self._connection.loose_bytes -= len(self._out)
             self._protocol.pause_writing()
         self._connection.pump_soon(self)
 

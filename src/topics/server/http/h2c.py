@@ -23,6 +23,7 @@ from topics.server.http.h2_frames import WINDOW_BYTES, H2Connection, H2Frames, S
 from topics.server.http.h2_stream import Headers, StreamTransport
 from topics.server.http.http1 import Http1Hub
 from topics.server.http.intake import IDLE_PER_S, Intake
+from topics.server.http.message import COPY_BYTES_MAX
 
 STREAMS_MAX = 100
 # Streams that a client may open and reset again before they are answered, beyond those that it lets
@@ -47,12 +48,12 @@ class Incoming:
 
 
 class H2Protocol(Ending):
-    """One connection of HTTP/2. `held_bytes` are those of answers that wait in its streams."""
+    """One connection of HTTP/2. See Multiplexed for what its streams count in it."""
 
     def __init__(self, server: Http1Hub, transport: asyncio.Transport) -> None:
         super().__init__(server.limits, transport)
         self.server = server
-        self.held_bytes = 0
+        self.held_bytes = self.loose_bytes = 0
         self._h2 = H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=False))
         # Requests that begin when this piece of input has been taken, or when the client has taken
         # more of what it was sent.
@@ -102,7 +103,6 @@ class H2Protocol(Ending):
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        self.server.unsent.leave(self)
         self._steer_reading()
         self._due.update(dict.fromkeys(self._streams.values()))
         self._pump()
@@ -316,6 +316,7 @@ class H2Protocol(Ending):
                 self._flush()
         self._begin()
         self._flush()
+        self._weigh()
         if self._due and not self._is_paused and not self._is_pumping:
             self._is_pumping = True
             self.server.loop.call_soon(self._pump)
@@ -326,8 +327,7 @@ class H2Protocol(Ending):
         limits = self.server.limits
         self._frames.credit(int(IDLE_PER_S * limits.scan_s))
         self._resets = max(0, self._resets - int(RESETS_PER_S * limits.scan_s))
-        if self._is_paused:
-            self._weigh()
+        self._weigh()
         if self._incoming:
             # Room may be there again that others have given back.
             self.server.turn_end.defer(self._pump)
@@ -337,8 +337,13 @@ class H2Protocol(Ending):
             self._goodbye(h2.errors.ErrorCodes.NO_ERROR)
 
     def _weigh(self) -> None:
-        if self._transport is not None:
-            self.server.unsent.enter(self, self.buffered_bytes)
+        """Enters what waits for the client, but for streams that are entered by themselves."""
+        size, transport = self.loose_bytes + self.buffered_bytes, self._transport
+        # One that was cut has its last turn still to come: it is not to be cut again, or others.
+        if size > COPY_BYTES_MAX and transport is not None and not transport.is_closing():
+            self.server.unsent.enter(self, size)
+        else:
+            self.server.unsent.leave(self)
 
     def end_after(self, number: int) -> None:
         """The connection ends with this stream, if there is no other."""
