@@ -6,7 +6,9 @@ import asyncio
 import json
 import random
 import shutil
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -151,6 +153,61 @@ def test_a_client_that_has_nothing_to_wait_for_is_let_go(served: Served) -> None
         while client.read():
             pass
         assert client.is_terminated
+
+
+def sends_no_more(client: H2Client) -> None:
+    client.socket.shutdown(socket.SHUT_WR)
+    # What would be acknowledged can not be any more.
+    client.flush = lambda: client.h2.data_to_send()  # type: ignore[assignment,method-assign]
+
+
+@pytest.mark.parametrize("path", ["/slow?200", "/slow?200,60000", "/big?n=60000"])
+def test_a_client_that_sends_no_more_is_answered(served: Served, path: str) -> None:
+    with H2Client(served.port) as client:
+        numbers = [client.open("GET", path) for _ in range(2)]
+        client.h2.increment_flow_control_window(1 << 20)
+        client.flush()
+        sends_no_more(client)
+        for number in numbers:
+            body = client.answer(number).body
+            assert (len(body) >= 12, client.streams[number].is_ended) == (True, True)
+        while client.read():
+            pass
+        assert client.is_terminated
+
+
+def test_who_sends_no_more_has_left_what_wants_to_know_of_it(served: Served) -> None:
+    """A long poll or an event stream, and a body that never comes to its end; no other stream."""
+    with H2Client(served.port) as client:
+        abandoned, closed = served.app.abandoned, served.app.closed
+        waiting, events = client.open("GET", "/never"), client.open("GET", "/stream")
+        half = client.begin("POST", "/echo", (("content-length", "10"),))
+        slow = client.open("GET", "/slow?200")
+        client.until(events, b"retry")
+        sends_no_more(client)
+        assert client.answer(slow).status == 200
+        assert client.streams[waiting].reset == client.streams[half].reset is not None
+        assert client.streams[events].is_ended
+        while client.read():
+            pass
+        assert (served.app.abandoned, served.app.closed) == (abandoned + 1, closed + 1)
+    served.app.streams.clear()
+
+
+@pytest.mark.parametrize("path", ["/slow?200,60000", "/big?n=60000", "/big?n=600000"])
+def test_what_passes_no_window_is_not_kept_for_who_sends_no_more(served: Served, path: str) -> None:
+    """It opens none any more: it may have left as well."""
+    with H2Client(served.port, acknowledges=False) as client:
+        numbers = [client.open("GET", path) for _ in range(2)]
+        sends_no_more(client)
+        began = time.monotonic()
+        while client.read():
+            pass
+        assert time.monotonic() - began < 2
+        assert client.is_terminated
+        assert client.streams[numbers[-1]].reset is not None
+        assert sum(len(client.streams[number].body) for number in numbers) == 65_535
+    eventually(lambda: served.server.unsent.held_bytes == 0)
 
 
 def test_behind_its_goodbye_a_client_opens_no_stream(served: Served) -> None:

@@ -36,6 +36,19 @@ LENGTH = re.compile(rb"[0-9]{1,18}")
 _HOP = frozenset({b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade"})
 
 
+class Incoming:
+    """A request that no stream has been made for yet."""
+
+    __slots__ = ("body", "headers", "is_whole", "unread_bytes")
+
+    def __init__(self, headers: Headers) -> None:
+        self.headers = headers
+        self.body: list[bytes] = []
+        # What of the client's window it has used: given back when the request is begun.
+        self.unread_bytes = 0
+        self.is_whole = False
+
+
 class StreamProtocol(HttpProtocol):
     """HTTP/1 on a stream: one request, whose answer needs no chunks."""
 
@@ -169,6 +182,16 @@ class StreamTransport(asyncio.Transport):
         self.is_whole = True
         if self._is_chunked and not self._is_lost:
             self._protocol.data_received(b"0\r\n\r\n")
+
+    def end_input(self) -> None:
+        """The client sends no more on any stream."""
+        if self._protocol.eof_received():
+            return
+        if self.is_answered:
+            self.close()
+        else:
+            # Its protocol takes it as left, or has not all of the request.
+            self.abort()
 
     def _chunk(self, data: bytes) -> bytes:
         return chunk_of(data) if self._is_chunked else data

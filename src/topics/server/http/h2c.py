@@ -20,7 +20,7 @@ import h2.settings
 
 from topics.server.http.ending import LINGER_BYTES_MAX, Ending
 from topics.server.http.h2_frames import WINDOW_BYTES, H2Connection, H2Frames, Settings
-from topics.server.http.h2_stream import Headers, StreamTransport
+from topics.server.http.h2_stream import Headers, Incoming, StreamTransport
 from topics.server.http.http1 import Http1Hub
 from topics.server.http.intake import IDLE_PER_S, Intake
 from topics.server.http.message import COPY_BYTES_MAX
@@ -32,19 +32,6 @@ RESETS_MAX = 200
 RESETS_PER_S = 100
 # What is handed to the socket at a time: it then says whether the client takes it.
 FLUSH_BYTES = 256 * 1024
-
-
-class Incoming:
-    """A request that no stream has been made for yet."""
-
-    __slots__ = ("body", "headers", "is_whole", "unread_bytes")
-
-    def __init__(self, headers: Headers) -> None:
-        self.headers = headers
-        self.body: list[bytes] = []
-        # What of the client's window it has used: given back when the request is begun.
-        self.unread_bytes = 0
-        self.is_whole = False
 
 
 class H2Protocol(Ending):
@@ -67,6 +54,8 @@ class H2Protocol(Ending):
         # Of the data of answers, in frames that the socket may still hold.
         self._sent_bytes = 0
         self._is_last = False
+        # The client has closed its half: it opens no window any more.
+        self._is_half = False
         self._resets = 0
         self._used_at = server.now
         self._frames = H2Frames(server.limits.head_bytes_max, self._streams, self._unended)
@@ -106,6 +95,22 @@ class H2Protocol(Ending):
         self._steer_reading()
         self._due.update(dict.fromkeys(self._streams.values()))
         self._pump()
+
+    def eof_received(self) -> bool:
+        """The client sends no more: as over HTTP/1.1 it is answered what it may only wait for.
+
+        Over TLS nothing can be sent to a client that has closed its half.
+        """
+        transport = self._transport
+        if transport is None or self._ended_at or not transport.can_write_eof():
+            return False
+        self._incoming = {n: request for n, request in self._incoming.items() if request.is_whole}
+        for stream in list(self._streams.values()):
+            stream.end_input()
+            self.pump_soon(stream)
+        self._is_half = self._is_last = True
+        self._settle()
+        return True
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.server.leave(self)
@@ -234,6 +239,8 @@ class H2Protocol(Ending):
             if not stream.start(request.headers, body, is_whole=request.is_whole):
                 self.reset(number, h2.errors.ErrorCodes.PROTOCOL_ERROR)
                 self._streams.pop(number, None)
+            elif self._is_half:
+                stream.end_input()
 
     # -- for streams -------------------------------------------------------------------------
 
@@ -312,6 +319,8 @@ class H2Protocol(Ending):
         for stream in due:
             if stream.pump():
                 self._due[stream] = None
+            elif self._is_half and not self._is_paused and stream.get_write_buffer_size():
+                stream.abort()
             if self._unflushed_bytes > FLUSH_BYTES:
                 self._flush()
         self._begin()
