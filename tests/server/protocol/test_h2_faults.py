@@ -131,6 +131,46 @@ def test_one_stream_too_many_is_refused_alone(served: Served) -> None:
         goes_on(client)
 
 
+def priority(number: int, rest: bytes) -> bytes:
+    return len(rest).to_bytes(3, "big") + b"\2\0" + number.to_bytes(4, "big") + rest
+
+
+def test_priorities_mean_nothing_and_end_nothing(served: Served) -> None:
+    """Whatever they depend on: themselves, a stream that is not there."""
+    with H2Client(served.port) as client:
+        number = client.open("GET", "/slow?200")
+        for on in (number, 0, 99):
+            for stream in (number, 77):
+                client.socket.sendall(priority(stream, on.to_bytes(4, "big") + b"\x10"))
+        client.socket.sendall(priority(77, (77).to_bytes(4, "big") + b"\x10"))
+        assert client.answer(number).status == 200
+        goes_on(client)
+
+
+@pytest.mark.parametrize("size", [0, 4, 6])
+def test_a_priority_of_another_length_ends_its_stream_alone(served: Served, size: int) -> None:
+    with H2Client(served.port) as client:
+        hit, other = client.open("GET", "/never"), client.open("GET", "/slow?200")
+        # In pieces, and for a stream that there is none of.
+        frames = priority(77, bytes(size)) + priority(hit, bytes(size))
+        for at in range(len(frames)):
+            client.socket.sendall(frames[at : at + 1])
+        assert client.answer(hit).reset == CODES.FRAME_SIZE_ERROR
+        assert client.answer(other).status == 200
+        client.socket.sendall(priority(hit, bytes(size)) + priority(other, bytes(size)))
+        goes_on(client)
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_a_priority_within_a_head_ends_the_connection(served: Served, size: int) -> None:
+    """What follows belongs to a head that has no end."""
+    with H2Client(served.port) as client:
+        client.socket.sendall(b"\0\0\1\1\1\0\0\0\1\x82" + priority(1, bytes(size)))
+        while client.read():
+            pass
+        assert client.is_terminated
+
+
 def test_a_head_that_can_not_be_unpacked_ends_the_connection(served: Served) -> None:
     """Nobody could say what later heads mean."""
     with H2Client(served.port) as client:

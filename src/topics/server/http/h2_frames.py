@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+import h2.config
 import h2.connection
 import h2.errors
 import h2.events
 import h2.exceptions
 import h2.settings
-from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame
+from h2.frame_buffer import FrameBuffer
+from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PriorityFrame
 
 from topics.server.http.arrival import PREFACE
 from topics.server.http.intake import Frames
 
 HEAD_BYTES = 9
-DATA, HEADERS, WINDOW_UPDATE, CONTINUATION = 0, 1, 8, 9
+DATA, HEADERS, PRIORITY, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 8, 9
 END_HEADERS = 4
 FRAME_BYTES_MAX = 16 * 1024
 # What a client may send of a request before it hears from us.
@@ -120,13 +122,36 @@ class Settings(h2.settings.Settings):
         self[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = value
 
 
+class _BadPriority(PriorityFrame):
+    """One of a length that no such frame has."""
+
+
+class _Buffer(FrameBuffer):
+    """The library's, which gives up where a frame can not be read: not so where it says nothing."""
+
+    def __next__(self) -> Frame:
+        try:
+            return super().__next__()
+        except h2.exceptions.FrameDataMissingError:
+            if self._data[3] != PRIORITY or self._headers_buffer:
+                raise
+        frame = _BadPriority(int.from_bytes(self._data[5:HEAD_BYTES], "big") & 0x7FFFFFFF)
+        del self._data[: HEAD_BYTES + int.from_bytes(self._data[:3], "big")]
+        return frame
+
+
 class H2Connection(h2.connection.H2Connection):
     """A connection in which a request that is malformed ends its own stream and no other.
 
     The library ends the connection for whatever is wrong in a frame. RFC 9113 asks for that where
     the state of the connection is in doubt: for compression, numbers of streams, frames that can
     not be read. Fields that may not be, and a body of another length than announced, are not that.
+    Nor is what is wrong in a priority: they are deprecated, and all the same to us.
     """
+
+    def __init__(self, config: h2.config.H2Configuration) -> None:
+        super().__init__(config)
+        self.incoming_buffer = _Buffer(server=True)
 
     def is_open(self, number: int) -> bool:
         """Whether the window of a stream is; that of the connection may be shut."""
@@ -138,14 +163,21 @@ class H2Connection(h2.connection.H2Connection):
             # To the library the connection is over. But its client only opens no more streams, and
             # waits for the answers of those there are.
             return [h2.events.ConnectionTerminated()]
+        if isinstance(frame, PriorityFrame):
+            stream = self.streams.get(frame.stream_id)
+            if not isinstance(frame, _BadPriority) or stream is None or stream.closed:
+                return []
+            return self._cut(frame.stream_id, h2.errors.ErrorCodes.FRAME_SIZE_ERROR)
         try:
             return super()._receive_frame(frame)
         except h2.exceptions.ProtocolError as error:
             if frame.stream_id not in self.streams or not _is_of_stream(frame, error):
                 raise
-        number, code = frame.stream_id, h2.errors.ErrorCodes.PROTOCOL_ERROR
         if isinstance(frame, DataFrame) and frame.flow_controlled_length:
-            self.acknowledge_received_data(frame.flow_controlled_length, number)
+            self.acknowledge_received_data(frame.flow_controlled_length, frame.stream_id)
+        return self._cut(frame.stream_id, h2.errors.ErrorCodes.PROTOCOL_ERROR)
+
+    def _cut(self, number: int, code: h2.errors.ErrorCodes) -> list[h2.events.Event]:
         self.reset_stream(number, code)
         return [h2.events.StreamReset(stream_id=number, error_code=code, remote_reset=False)]
 
