@@ -42,7 +42,7 @@ func main() {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	client = &http.Client{Transport: &http.Transport{Protocols: protocols}}
-	upload := []byte("[" + strings.Repeat(`"line", `, 100_000) + `"line"]`)
+	upload := []byte("[" + strings.Repeat(`"line", `, 4_000) + `"line"]`)
 	var workers sync.WaitGroup
 	answered := make(chan int, 1000)
 	for worker := range 16 {

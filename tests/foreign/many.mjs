@@ -19,7 +19,7 @@ function ask(path, body) {
   });
 }
 
-const upload = JSON.stringify(Array(100_000).fill("line"));
+const upload = JSON.stringify(Array(4_000).fill("line"));
 let answered = 0;
 
 async function work(worker) {

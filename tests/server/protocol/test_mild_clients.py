@@ -86,8 +86,8 @@ def test_what_is_on_its_way_to_a_stream_that_was_refused_ends_that_stream_alone(
 
 
 def test_who_looks_for_its_answer_last_finds_it(tmp_path: Path) -> None:
-    """A body that is refused while it is on its way may come to its end, however many there are."""
-    bodies, body_bytes = 12, 2 * WINDOW_BYTES
+    """A body that is refused while it is on its way may come to its end, one after the other."""
+    bodies, body_bytes = 12, WINDOW_BYTES
     fields = (("content-type", "application/json"), ("content-length", str(body_bytes)))
     with inside(tmp_path) as server, H2Client(server.port) as client:
         for _ in range(bodies):

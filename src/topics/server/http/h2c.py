@@ -18,7 +18,7 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from topics.server.http.ending import LINGER_BYTES_MAX, Ending
+from topics.server.http.ending import Ending
 from topics.server.http.h2_frames import WINDOW_BYTES, H2Connection, H2Frames, Settings
 from topics.server.http.h2_stream import Headers, Incoming, StreamTransport
 from topics.server.http.http1 import Http1Hub
@@ -47,8 +47,9 @@ class H2Protocol(Ending):
         self._incoming: dict[int, Incoming] = {}
         self._streams: dict[int, StreamTransport] = {}
         self._due: dict[StreamTransport, None] = {}
-        # Streams that were answered and whose client has still to say that it sends no more.
-        self._unended: dict[int, None] = {}
+        # Streams that were answered and whose client has still to say that it sends no more: what
+        # was missing of their bodies.
+        self._unended: dict[int, float] = {}
         self._is_pumping = False
         self._unflushed_bytes = 0
         # Of the data of answers, in frames that the socket may still hold.
@@ -271,15 +272,15 @@ class H2Protocol(Ending):
     def end(self, number: int, *, is_whole: bool, missing_bytes: float) -> None:
         """The answer is complete; what the client may still send of its request is not wanted.
 
-        The rest of a body is dropped as it comes. Its client is told to stop only where that could
-        be much: there are clients that look for their answer when they have sent everything, and
-        find none in a stream that was reset.
+        The rest of a body is dropped as it comes. Its client is told to stop only where it may have
+        to wait for a window with it: there are clients that look for their answer when they have
+        sent everything, find none in a stream that was reset, and never end where several wait so.
         """
         self._say(number, partial(self._h2.end_stream, number))
         if is_whole:
             return
-        if missing_bytes <= LINGER_BYTES_MAX:
-            self._unended[number] = None
+        if missing_bytes + sum(self._unended.values()) <= WINDOW_BYTES:
+            self._unended[number] = missing_bytes
             if len(self._unended) <= STREAMS_MAX:
                 return
             number = next(iter(self._unended))
