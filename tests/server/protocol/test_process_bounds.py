@@ -223,6 +223,26 @@ def test_connections_that_do_not_read_are_bounded_together(served: Served) -> No
             assert wire.request("GET", "/json").status == 200
 
 
+@pytest.mark.slow
+def test_a_client_that_reads_steadily_stays_when_others_come_and_read_nothing(
+    served: Served,
+) -> None:
+    """The system has megabytes of its answer: here it stands still for more than a second."""
+    size, pace = 6_000_000, 1_000_000
+    with contextlib.ExitStack() as stack:
+        steady = stack.enter_context(Wire(served.port, receive_bytes=4096))
+        steady.send(message("GET", f"/big?n={size}"))
+        began, others = time.monotonic(), 0
+        while len(steady.buffer) < size:
+            assert steady.more(), "it was cut"
+            time.sleep(max(0.0, began + len(steady.buffer) / pace - time.monotonic()))
+            if others < 6 and time.monotonic() > began + 2.0 + others / 10:
+                other = stack.enter_context(Wire(served.port, receive_bytes=4096))
+                other.send(message("GET", f"/big?n={size}"))
+                others += 1
+        assert served.server.unsent.cuts >= 3
+
+
 def test_event_streams_that_are_not_read_are_bounded_too(served: Served) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(12):

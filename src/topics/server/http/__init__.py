@@ -8,7 +8,7 @@ not plain). `h2c` has one such stack for each stream (`h2_stream`, `h2_frames`).
 or a `websocket` takes a connection over (`takeover`); a `pipe` is a stream's reader in this
 process. `hub` is what a connection knows of its server, `turns` the end of a turn of the loop,
 `beside` its threads, `carrying` large answers on their way, `giving_way` how long work leaves
-others the core, `errors` how a failure is told.
+others the core, `sockets` what the system knows of a connection, `errors` how a failure is told.
 
 Bounds are everywhere: on heads, bodies, unsent bytes (`ledger`), connections, and each connection's
 share of a turn (`intake`). All of them are in `limits`.

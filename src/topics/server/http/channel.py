@@ -10,6 +10,7 @@ from topics.server.http.errors import response_to
 from topics.server.http.giving_way import give_way
 from topics.server.http.hub import Hub
 from topics.server.http.message import COPY_BYTES_MAX, Request, Response
+from topics.server.http.sockets import unacknowledged_bytes
 from topics.types import Payload
 
 
@@ -198,7 +199,7 @@ class Channel(Ending):
         elif self._is_paused:
             size += self._out_bytes
         if size > COPY_BYTES_MAX:
-            self.server.unsent.enter(self, size)
+            self.server.unsent.enter(self, size, unacknowledged_bytes(self._transport))
         else:
             self.server.unsent.leave(self)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from topics.server.http.ending import Ending
 from topics.server.http.hub import Hub
+from topics.server.http.sockets import unacknowledged_bytes
 
 LOG = logging.getLogger("topics.server")
 # What may be sent before the answers of earlier requests on the connection went out.
@@ -132,7 +133,7 @@ class Takeover(Ending):
 
     def scan(self, now: float) -> None:
         if self._is_paused:
-            self._server.unsent.enter(self, self.buffered_bytes)
+            self._weigh()
         if self._ended_at and self._is_overdue(now):
             self.abort()
 
@@ -161,7 +162,11 @@ class Takeover(Ending):
 
     def pause_writing(self) -> None:
         self._is_paused = True
-        self._server.unsent.enter(self, self.buffered_bytes)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        sent_bytes = unacknowledged_bytes(self._transport)
+        self._server.unsent.enter(self, self.buffered_bytes, sent_bytes)
 
     def resume_writing(self) -> None:
         self._is_paused = False
