@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -211,14 +212,16 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(limits: HttpLimits | None = None, loop: str = "uvloop") -> Iterator[Served]:
+def serving(
+    limits: HttpLimits | None = None, loop: str = "uvloop", tls: ssl.SSLContext | None = None
+) -> Iterator[Served]:
     """Serves an App on loopback. Afterwards nothing is left: no connection, task or error."""
     runner = LOOPS[loop]()
     app = App()
 
     async def start() -> int:
         app.server = HttpServer(app.handle, limits=limits)
-        return await app.server.listen("127.0.0.1", 0)
+        return await app.server.listen("127.0.0.1", 0, tls)
 
     port = runner.run_until_complete(start())
     served = Served(runner, app, port)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable
 from email.utils import formatdate
+from functools import partial
 from typing import cast
 
 from topics.errors import Overloaded
@@ -16,6 +18,7 @@ from topics.server.http.errors import error_response
 from topics.server.http.gathered_body import Decoding
 from topics.server.http.giving_way import Company
 from topics.server.http.h2c import H2Protocol
+from topics.server.http.handshakes import Door
 from topics.server.http.http1 import HttpProtocol
 from topics.server.http.hub import AnswerHolder, BodyHolder, Connection, Refused
 from topics.server.http.known_heads import KnownHeads
@@ -84,6 +87,7 @@ class HttpServer:
         self.refused_total = 0
         self._refused_noted_s = -REFUSED_NOTED_S
         self._listeners: list[asyncio.Server] = []
+        self._doors: list[Door] = []
         self._emptied = asyncio.Event()
         self._turn = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -91,33 +95,59 @@ class HttpServer:
 
     @property
     def connection_count(self) -> int:
-        return sum(map(len, self._slots))
+        return sum(map(len, self._slots)) + sum(door.count for door in self._doors)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listens on an address; returns the port, which the system chooses for port 0."""
         listener = await self.loop.create_server(
-            self.protocol, host, port, backlog=BACKLOG, reuse_address=True, ssl=tls,
-            ssl_handshake_timeout=self.limits.head_s if tls else None,
-        )  # fmt: skip
+            self.protocol, host, port, backlog=BACKLOG, reuse_address=True, start_serving=False
+        )
         self._listeners.append(listener)
-        for door in listener.sockets:
-            _keep_alive(door)
-        return int(listener.sockets[0].getsockname()[1])
+        for listening in listener.sockets:
+            _keep_alive(listening)
+        port = int(listener.sockets[0].getsockname()[1])
+        if tls is None:
+            await listener.start_serving()
+            return port
+        for listening in listener.sockets:
+            own = socket.socket(fileno=os.dup(listening.fileno()))
+            own.listen(BACKLOG)
+            self._doors.append(
+                Door(
+                    own, tls, self.limits, protocol=partial(HttpProtocol, self),
+                    has_room=self._has_room, refused=self._note_refused,
+                )
+            )  # fmt: skip
+        return port
 
     def protocol(self) -> asyncio.Protocol:
         """A protocol for one new connection: what `create_server` takes as its factory."""
+        return Threshold(self._admit)
+
+    def _has_room(self) -> bool:
         maximum = self.limits.connections_max
-        if not maximum or self.connection_count < maximum:
-            return HttpProtocol(self)
+        return not maximum or self.connection_count < maximum
+
+    def _admit(self, transport: asyncio.Transport) -> None:
+        """Begins with a connection, if there is room for it."""
+        if self._has_room():
+            protocol = HttpProtocol(self)
+            transport.set_protocol(protocol)
+            protocol.connection_made(transport)
+        else:
+            transport.write(_refusal(self.tail))
+            transport.close()
+            self._note_refused()
+
+    def _note_refused(self) -> None:
         self.refused_total += 1
         now_s = self.loop.time()
         if now_s >= self._refused_noted_s + REFUSED_NOTED_S:
             self._refused_noted_s = now_s
             LOG.warning(
                 "there are %d connections, the most that this process may have beside its files; "
-                "new ones are refused", maximum,
+                "new ones are refused", self.limits.connections_max,
             )  # fmt: skip
-        return Refusal(self.tail)
 
     async def shutdown(self, grace_s: float = 10.0) -> bool:
         """Stops listening and ends every connection; True when all of them ended by themselves.
@@ -128,9 +158,11 @@ class HttpServer:
         self.is_draining = True
         for listener in self._listeners:
             listener.close()
+        for door in self._doors:
+            door.close()
         for connection in self._everyone():
             connection.drain()
-        if self.connection_count:
+        if any(self._slots):
             try:
                 await asyncio.wait_for(self._emptied.wait(), grace_s)
             except TimeoutError:
@@ -157,7 +189,7 @@ class HttpServer:
 
     def leave(self, connection: Connection) -> None:
         self._slots[connection.slot].discard(connection)
-        if self.is_draining and not self.connection_count:
+        if self.is_draining and not any(self._slots):
             self._emptied.set()
 
     def replace(self, connection: Connection, successor: Connection) -> None:
@@ -203,22 +235,30 @@ class HttpServer:
         return [connection for slot in self._slots for connection in slot]
 
 
-class Refusal(asyncio.Protocol):
-    """A connection that there is no room for: told so, and closed."""
+class Threshold(asyncio.Protocol):
+    """A connection as it comes. Many may come at once: whether there is room is asked of each when
+    those before it are counted.
+    """
 
-    def __init__(self, tail: bytes) -> None:
-        self._tail = tail
+    __slots__ = ("_admit",)
+
+    def __init__(self, admit: Callable[[asyncio.Transport], None]) -> None:
+        self._admit = admit
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        answer = error_response(
-            Overloaded("this server has as many connections as it may; try again later")
-        )
-        cast(asyncio.Transport, transport).write(
-            b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
-            b"Content-Type: application/json\r\nContent-Length: %d%b%b"
-            % (len(answer.body), self._tail, answer.body)
-        )
-        transport.close()
+        self._admit(cast(asyncio.Transport, transport))
+
+
+def _refusal(tail: bytes) -> bytes:
+    """What a connection is told that there is no room for."""
+    answer = error_response(
+        Overloaded("this server has as many connections as it may; try again later")
+    )
+    return (
+        b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d%b%b"
+        % (len(answer.body), tail, answer.body)
+    )
 
 
 def _any_body(_request: Request, _has_body: bool) -> bool:
