@@ -8,6 +8,7 @@ import pytest
 
 from tests.server.protocol.app import Served
 from tests.server.protocol.wire import Wire, eventually, message
+from topics.server.http.http1 import UPGRADES_MAX
 
 
 def test_a_connection_is_kept_for_many_requests(wire: Wire) -> None:
@@ -173,15 +174,23 @@ def test_the_target_may_be_absolute(wire: Wire) -> None:
     assert content["headers"]["host"] == "other:81"
 
 
+H2C = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n"
+
+
 @pytest.mark.parametrize("headers", ["", "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n"])
 def test_an_upgrade_we_do_not_know_is_ignored(wire: Wire, headers: str) -> None:
     """Clients that offer h2c with their first request get their answer over HTTP/1.1."""
     body = {"": b"", "C": b"abc", "T": b"3\r\nabc\r\n0\r\n\r\n"}[headers[:1]]
-    upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n"
-    head = f"POST /echo HTTP/1.1\r\nHost: x\r\n{upgrade}{headers}\r\n"
+    head = f"POST /echo HTTP/1.1\r\nHost: x\r\n{H2C}{headers}\r\n"
     wire.send(head.encode() + body + message("GET", "/json"))
     assert wire.answer().body == (b"abc" if body else b"")
     assert wire.answer().json() == {"ok": True}
+
+
+def test_an_upgrade_may_be_asked_for_with_every_request(wire: Wire) -> None:
+    """As Java's HttpClient does over plain HTTP, on a connection that it keeps."""
+    for _ in range(3 * UPGRADES_MAX):
+        assert wire.request("POST", "/echo", b"abc", headers=H2C).body == b"abc"
 
 
 def test_repeated_headers_are_joined(wire: Wire) -> None:

@@ -30,7 +30,8 @@ from topics.server.http.hub import Connection
 from topics.server.http.known_heads import BODY, HEAD, IDLE, HeadsHub
 from topics.server.http.message import Head, Request
 
-# Requests for an upgrade that is not ours; each costs a second look at its head.
+# Requests of one read for an upgrade that is not ours; each costs a second look at its head. Some
+# clients ask for one with every request.
 UPGRADES_MAX = 16
 
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
@@ -84,6 +85,10 @@ class HttpProtocol(Arrival):
         self._parser = HttpRequestParser(self)
         self._since = self.server.now
         self.server.join(self)
+
+    def _parse(self, data: bytes) -> None:
+        self._upgrades = 0
+        super()._parse(data)
 
     def _parse_piece(self, data: bytes) -> None:
         parser = self._parser
