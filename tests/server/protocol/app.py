@@ -211,6 +211,11 @@ class Served:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
 
 
+def count_of(server: HttpServer) -> int:
+    """All that a server looks after."""
+    return server.connection_count + server.stream_count
+
+
 @contextlib.contextmanager
 def serving(
     limits: HttpLimits | None = None, loop: str = "uvloop", tls: ssl.SSLContext | None = None
@@ -231,10 +236,10 @@ def serving(
         yield served
     finally:
         served.call(app.server.shutdown, 0.2)
-        left = served.call(lambda: (app.server.connection_count, len(asyncio.all_tasks())))
+        left = served.call(lambda: (count_of(app.server), len(asyncio.all_tasks())))
         runner.call_soon_threadsafe(runner.stop)
         thread.join(10)
         runner.run_until_complete(runner.shutdown_default_executor())
         runner.close()
-    assert left == (0, 1), "connections or tasks outlived the server"
+    assert left == (0, 1), "connections, streams or tasks outlived the server"
     assert not served.errors, served.errors

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from tests.server.protocol.app import App
+from tests.server.protocol.app import App, count_of
 from topics.server.http.connections import HttpServer
 from topics.server.http.limits import HttpLimits
 
@@ -115,8 +115,8 @@ class Desk:
         if not transport.is_lost and not transport.protocol.eof_received():
             transport.close()
         await self._until(lambda: transport.is_lost)
-        await self._until(lambda: server.connection_count == 0)
-        assert server.connection_count == 0, "the connection was not let go"
+        await self._until(lambda: count_of(server) == 0)
+        assert count_of(server) == 0, "the connection was not let go"
         assert len(asyncio.all_tasks()) == 1
         assert not self.errors, self.errors
         return bytes(transport.written)

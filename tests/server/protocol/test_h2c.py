@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests.server.protocol.app import Served, serving
+from tests.server.protocol.app import LOOPS, Served, count_of, serving
 from tests.server.protocol.h2_client import H2Client
 from tests.server.protocol.wire import Wire, eventually
 from topics.server.http.limits import HttpLimits
@@ -258,3 +258,20 @@ def test_curl_speaks_it(served: Served) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "x" * 100_000 + " 2"
+
+
+@pytest.mark.parametrize("loop", sorted(LOOPS))
+def test_streams_are_no_connections(loop: str) -> None:
+    """A few connections full of them would shut the door for everybody else."""
+    with serving(HttpLimits(connections_max=3, scan_s=0.1), loop) as served:
+        with H2Client(served.port) as client:
+            for path in ("/never", "/stream"):
+                for _ in range(20):
+                    client.open("GET", path)
+            eventually(lambda: served.server.stream_count == 40)
+            with Wire(served.port) as wire:
+                assert wire.request("GET", "/json").status == 200
+                assert served.server.connection_count == 2
+        eventually(lambda: count_of(served.server) == 0)
+        assert (served.app.abandoned, served.app.closed) == (20, 20)
+        assert served.server.refused_total == 0

@@ -82,7 +82,9 @@ class HttpServer:
         self.decoding = Decoding(self.loop)
         # Ends the head of every answer.
         self.tail = b""
-        self._slots: list[set[Connection]] = [set() for _ in range(SLOTS)]
+        # The first SLOTS of them are for connections, those behind them for streams, which have no
+        # socket of their own.
+        self._slots: list[set[Connection]] = [set() for _ in range(2 * SLOTS)]
         self._joined = 0
         self.refused_total = 0
         self._refused_noted_s = -REFUSED_NOTED_S
@@ -95,7 +97,13 @@ class HttpServer:
 
     @property
     def connection_count(self) -> int:
-        return sum(map(len, self._slots)) + sum(door.count for door in self._doors)
+        """Those with a socket, also where hands were not shaken yet."""
+        return sum(map(len, self._slots[:SLOTS])) + sum(door.count for door in self._doors)
+
+    @property
+    def stream_count(self) -> int:
+        """Streams of HTTP/2, as long as each of them is looked after."""
+        return sum(map(len, self._slots[SLOTS:]))
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listens on an address; returns the port, which the system chooses for port 0."""
@@ -183,8 +191,15 @@ class HttpServer:
 
     def join(self, connection: Connection) -> None:
         """Counts a connection in until it leaves."""
+        self._join(connection, 0)
+
+    def join_stream(self, stream: Connection) -> None:
+        """Looks after a stream of a connection until it leaves: it has no socket of its own."""
+        self._join(stream, SLOTS)
+
+    def _join(self, connection: Connection, first_slot: int) -> None:
         self._joined += 1
-        connection.slot = self._joined % SLOTS
+        connection.slot = first_slot + self._joined % SLOTS
         self._slots[connection.slot].add(connection)
 
     def leave(self, connection: Connection) -> None:
@@ -223,7 +238,7 @@ class HttpServer:
         self.now = self.loop.time()
         self.tail = b"\r\nDate: %b\r\n\r\n" % formatdate(usegmt=True).encode()
         self._turn = (self._turn + 1) % SLOTS
-        for connection in tuple(self._slots[self._turn]):
+        for connection in (*self._slots[self._turn], *self._slots[self._turn + SLOTS]):
             try:
                 connection.scan(self.now)
             except Exception as error:

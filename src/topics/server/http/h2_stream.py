@@ -54,6 +54,9 @@ class StreamProtocol(HttpProtocol):
 
     __slots__ = ()
 
+    def _join(self) -> None:
+        self.server.join_stream(self)
+
     def _parse(self, data: bytes) -> None:
         # The connection has cut what it got into shares already.
         self._parse_piece(data)

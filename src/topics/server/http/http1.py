@@ -84,6 +84,9 @@ class HttpProtocol(Arrival):
         self._transport = cast(asyncio.Transport, transport)
         self._parser = HttpRequestParser(self)
         self._since = self.server.now
+        self._join()
+
+    def _join(self) -> None:
         self.server.join(self)
 
     def _parse(self, data: bytes) -> None:

@@ -68,6 +68,10 @@ class Hub(Protocol):
         """Counts a connection in until it leaves."""
         ...
 
+    def join_stream(self, stream: Connection) -> None:
+        """Looks after a stream of a connection until it leaves: it has no socket of its own."""
+        ...
+
     def leave(self, connection: Connection) -> None: ...
 
     def replace(self, connection: Connection, successor: Connection) -> None:
