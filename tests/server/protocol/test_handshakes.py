@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.server.protocol.app import LOOPS, Served, serving
+from tests.server.protocol.app import LOOPS, Served, count_of, serving
 from tests.server.protocol.wire import Wire, eventually, message, parse_one
 from tests.support.certificates import Authority
 from topics.server.http.limits import HttpLimits
@@ -94,6 +94,23 @@ def test_a_shutdown_waits_for_no_handshake(loop: str, tls: ssl.SSLContext) -> No
         assert silent.recv(100) == b""
         with pytest.raises(ConnectionRefusedError):
             knock(served)
+
+
+@pytest.mark.parametrize("count", [1, 200])
+@pytest.mark.parametrize("loop", sorted(LOOPS))
+def test_who_waits_is_told_that_its_client_left(
+    loop: str, count: int, tls: ssl.SSLContext, authority: Authority
+) -> None:
+    """Whatever was sent behind it, which is not all read."""
+    with serving(LIMITS, loop, tls) as served:
+        with (
+            knock(served) as raw,
+            authority.trusting().wrap_socket(raw, server_hostname="localhost") as peer,
+        ):
+            peer.sendall(message("GET", "/never") + message("GET", "/json") * count)
+            time.sleep(0.05)
+        eventually(lambda: served.app.abandoned == 1)
+        eventually(lambda: count_of(served.server) == 0)
 
 
 @pytest.mark.parametrize("loop", sorted(LOOPS))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import struct
+import time
 
 import pytest
 
 from tests.server.protocol.app import Served
 from tests.server.protocol.wire import Wire, eventually, message
 from topics.server.http.http1 import UPGRADES_MAX
+from topics.server.http.line import KEPT_MAX
 
 
 def test_a_connection_is_kept_for_many_requests(wire: Wire) -> None:
@@ -166,6 +170,33 @@ def test_a_request_is_told_that_its_client_left(served: Served) -> None:
         wire.send(message("GET", "/never"))
         eventually(lambda: served.server.connection_count > 0)
     eventually(lambda: served.app.abandoned == before + 1)
+
+
+@pytest.mark.parametrize("count", [1, KEPT_MAX, 200])
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_request_is_told_so_whatever_its_client_has_sent_behind_it(
+    served: Served, count: int, how: str
+) -> None:
+    """Those wait unstarted, and of many of them not all are read."""
+    before = served.app.abandoned
+    with Wire(served.port) as wire:
+        wire.send(message("GET", "/never") + message("GET", "/json") * count)
+        time.sleep(0.05)
+        if how == "reset":
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    eventually(lambda: served.app.abandoned == before + 1)
+
+
+def test_what_waits_unstarted_is_bounded(served: Served) -> None:
+    """A client that goes on sending behind a request that waits is not read for ever."""
+    with Wire(served.port) as wire:
+        wire.send(message("GET", "/never"))
+        wire.socket.settimeout(0.5)
+        part, sent, enough = message("POST", "/echo", b"x" * 4000) * 100, 0, 50_000_000
+        with contextlib.suppress(TimeoutError):
+            while sent < enough:
+                sent += wire.socket.send(part)
+        assert sent < enough
 
 
 def test_the_target_may_be_absolute(wire: Wire) -> None:

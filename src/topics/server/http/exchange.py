@@ -25,6 +25,7 @@ from topics.server.http.message import (
     render,
     wants_gzip,
 )
+from topics.server.http.sockets import has_hung_up
 from topics.types import Payload
 
 
@@ -320,6 +321,14 @@ class Exchange(Line):
 
     def _forget(self) -> None:
         """Lets go of what only a connection with a future needs."""
+
+    def scan(self, now: float) -> None:
+        super().scan(now)
+        if self._is_reading or self._transport is None:
+            return
+        if any(request.on_abandoned for request in self._queue) and has_hung_up(self._transport):
+            # As if its end had been read: somebody waits to hear of it.
+            self.abort()
 
     # -- asyncio.Protocol --------------------------------------------------------------------
 

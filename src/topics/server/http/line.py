@@ -2,8 +2,8 @@
 
 A request whose answer comes later keeps its place in `_queue`. Requests that arrive while too
 many wait, while the client does not read, or behind one of another kind that has not happened yet,
-stay unstarted in `_backlog`, and reading pauses: a client can not make us hold more answers than it
-takes, and what it sends behind a write without waiting finds it.
+stay unstarted in `_backlog`, and when they are a few, reading pauses: a client can not make us hold
+more answers than it takes, and what it sends behind a write without waiting finds it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from collections import deque
 from topics.server.http.channel import Channel
 from topics.server.http.hub import Hub
 from topics.server.http.message import Request
+
+# So much may wait unstarted before reading pauses: only who reads on is told that the client left.
+KEPT_MAX = 8
+KEPT_BODY_BYTES_MAX = 64 * 1024
 
 
 class Line(Channel):
@@ -36,9 +40,14 @@ class Line(Channel):
 
     def _keep(self, request: Request) -> None:
         """Keeps a request until it may be started."""
-        self._backlog = self._backlog or deque()
-        self._backlog.append(request)
-        self._pause_reading()
+        backlog = self._backlog = self._backlog or deque()
+        backlog.append(request)
+        if (
+            len(backlog) >= KEPT_MAX
+            or self._is_full()
+            or sum(len(kept.body) for kept in backlog) > KEPT_BODY_BYTES_MAX
+        ):
+            self._pause_reading()
 
     def _may_start(self, request: Request) -> bool:
         """Whether nothing is in a request's way.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import select
 import struct
 import sys
 import termios
 
 _NONE = struct.pack("i", 0)
+# Not every system tells half an end; a whole one all of them do.
+_END = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
 def unacknowledged_bytes(transport: asyncio.Transport | None) -> int:
@@ -25,6 +28,16 @@ def unacknowledged_bytes(transport: asyncio.Transport | None) -> int:
     except OSError:
         return 0
     return int(struct.unpack("i", found)[0])
+
+
+def has_hung_up(transport: asyncio.Transport) -> bool:
+    """Whether the client sends no more, however much of what it sent was not read yet."""
+    number = _descriptor(transport)
+    if number < 0:
+        return False
+    door = select.poll()
+    door.register(number, _END)
+    return bool(door.poll(0))
 
 
 def _descriptor(transport: asyncio.Transport | None) -> int:
