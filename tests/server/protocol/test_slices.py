@@ -91,6 +91,26 @@ def test_one_large_answer_is_in_the_making_at_a_time() -> None:
     assert done == "a-a-a-b-bb"
 
 
+def frames(world: World, found: Slices, name: str, count: int) -> None:
+    world.note(name)
+    if count > 1:
+        found.add_frames(partial(frames, world, found, name, count - 1))
+
+
+def test_a_read_need_not_wait_for_a_round_of_all_who_send_too_many_frames() -> None:
+    """However many they are. Large answers have a third of the slices then, too."""
+    world = World(has_company=True)
+
+    def scenario(found: Slices, _turn_end: TurnEnd) -> None:
+        for _ in range(100):
+            found.add_frames(partial(frames, world, found, ".", 2))
+        found.add(partial(work, world, found, "r", 4))
+        found.line_up(partial(large, world, found, "L", 2))
+
+    done = "".join(name for _, name in world.run(scenario, 300))
+    assert done == "Lr.Lr.r.r." + "." * 196
+
+
 def test_a_slice_comes_behind_what_others_have_asked_for() -> None:
     world = World(has_company=True)
 

@@ -92,7 +92,7 @@ class Intake:
             return
         self._is_scheduled = True
         if self._is_idle():
-            self._slices.add(self._run_again)
+            self._slices.add_frames(self._run_again)
         else:
             self._loop.call_soon(self._run_again)
 

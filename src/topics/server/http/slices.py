@@ -1,10 +1,11 @@
 """Long work of the loop is done a slice at a time: one in each turn, whoever has asked for it.
 
 Behind what others have asked for in that turn, and short while there are any. So many of them cost
-everybody else no more than one does. Reads that are under way, and frames that are too many, have
-their slices by turns: nobody's long work keeps another's from its end. What makes large answers has
-them one after the other, so that there is one answer in the making at a time, however many were
-asked for.
+everybody else no more than one does. Reads that are under way have their slices by turns: nobody's
+long work keeps another's from its end. What makes large answers has them one after the other, so
+that there is one answer in the making at a time, however many were asked for. And frames that are
+too many have theirs by turns. These three kinds alternate: connections need no key to send frames,
+and however many they are, a read that is under way has every third slice at least.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ SHARED_SLICE_S = 0.00003
 class Slices:
     """Called on the loop whose turns `turn_end` ends; `company` tells whether others are there."""
 
-    __slots__ = ("_company", "_due", "_is_scheduled", "_line", "_loop", "_turn_end", "_was_of_line")
+    __slots__ = (
+        "_company", "_frames", "_is_scheduled", "_kinds", "_last", "_line", "_loop", "_reads",
+        "_turn_end",
+    )  # fmt: skip
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, turn_end: TurnEnd, company: Company
@@ -39,10 +43,13 @@ class Slices:
         self._loop = loop
         self._turn_end = turn_end
         self._company = company
-        # Those who have their slices by turns, and those who have them one after the other.
-        self._due: deque[Callable[[], None]] = deque()
+        # Those who have their slices one after the other, and those who have them by turns.
         self._line: deque[Callable[[], None]] = deque()
-        self._was_of_line = False
+        self._reads: deque[Callable[[], None]] = deque()
+        self._frames: deque[Callable[[], None]] = deque()
+        self._kinds = (self._line, self._reads, self._frames)
+        # Which of these the last slice was of.
+        self._last = len(self._kinds) - 1
         self._is_scheduled = False
 
     def stop_s(self) -> float:
@@ -52,7 +59,12 @@ class Slices:
 
     def add(self, work: Callable[[], None]) -> None:
         """Calls `work` when it has its turn: for one slice, and it adds itself for the next."""
-        self._due.append(work)
+        self._reads.append(work)
+        self._schedule()
+
+    def add_frames(self, work: Callable[[], None]) -> None:
+        """As `add`, for frames that are too many."""
+        self._frames.append(work)
         self._schedule()
 
     def line_up(self, work: Callable[[], None]) -> None:
@@ -77,8 +89,17 @@ class Slices:
 
     def _run(self) -> None:
         self._is_scheduled = False
-        self._was_of_line = bool(self._line) and not (self._was_of_line and self._due)
-        work = (self._line if self._was_of_line else self._due).popleft()
-        if self._line or self._due:
+        work = self._next().popleft()
+        if any(self._kinds):
             self._schedule()
         work()
+
+    def _next(self) -> deque[Callable[[], None]]:
+        """The next of the kinds that have something to do; it is called while there is one."""
+        count = len(self._kinds)
+        self._last = next(
+            at % count
+            for at in range(self._last + 1, self._last + 1 + count)
+            if self._kinds[at % count]
+        )
+        return self._kinds[self._last]
