@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import shutil
 import socket
 import ssl
 import time
+from typing import Any, cast
 
 import pytest
 
 from tests.server.protocol.app import LOOPS, Served, count_of, serving
 from tests.server.protocol.wire import Wire, eventually, message, parse_one
 from tests.support.certificates import Authority
+from topics.server.http.handshakes import REST_S, Door
 from topics.server.http.limits import HttpLimits
 
 MOST = 5
@@ -94,6 +98,63 @@ def test_a_shutdown_waits_for_no_handshake(loop: str, tls: ssl.SSLContext) -> No
         assert silent.recv(100) == b""
         with pytest.raises(ConnectionRefusedError):
             knock(served)
+
+
+class Scarce(socket.socket):
+    """A socket that listens in a process with too many files open, for as long as a test says."""
+
+    is_scarce = True
+    tried = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.tried += 1
+        if self.is_scarce:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+@pytest.mark.parametrize("loop", sorted(LOOPS))
+def test_a_door_rests_while_nothing_can_be_opened(
+    loop: str, tls: ssl.SSLContext, authority: Authority
+) -> None:
+    async def run() -> None:
+        listening = Scarce()
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        made = asyncio.Event()
+        door = Door(
+            listening, tls, LIMITS, protocol=lambda: Told(made), has_room=lambda: True,
+            refused=made.set,
+        )  # fmt: skip
+        with socket.create_connection(listening.getsockname()):
+            await asyncio.sleep(REST_S / 2)
+            assert listening.tried == 1
+            listening.is_scarce = False
+        _, writer = await asyncio.open_connection(
+            *listening.getsockname(), ssl=authority.trusting(), server_hostname="localhost"
+        )
+        await asyncio.wait_for(made.wait(), 8)
+        writer.transport.abort()
+        door.close()
+        # Aborted connections are lost in the next turns.
+        await asyncio.sleep(0.05)
+
+    runner = LOOPS[loop]()
+    try:
+        runner.run_until_complete(run())
+    finally:
+        runner.close()
+
+
+class Told(asyncio.Protocol):
+    """Tells that hands were shaken, and ends."""
+
+    def __init__(self, made: asyncio.Event) -> None:
+        self._made = made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
+        self._made.set()
 
 
 @pytest.mark.parametrize("count", [1, 200])
