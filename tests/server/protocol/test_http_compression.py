@@ -11,6 +11,8 @@ import pytest
 
 from tests.server.protocol.app import LOOPS, Served, serving
 from tests.server.protocol.wire import Answered, Wire, message
+from topics.server.http.errors import BadRequest
+from topics.server.http.gathered_body import LOOP_BYTES_MAX, SHOWN_BYTES, Gunzip
 from topics.server.http.limits import KIB, MIB, HttpLimits
 from topics.server.http.message import accepts_gzip
 
@@ -53,6 +55,38 @@ def test_requests_behind_a_large_gzip_body_keep_their_order(wire: Wire) -> None:
 def test_a_gzip_stream_may_have_members(wire: Wire) -> None:
     body = gzip.compress(b"one ") + gzip.compress(b"two")
     assert wire.request("POST", "/echo", body, GZIP).body == b"one two"
+
+
+def test_many_members_are_unpacked_beside_the_loop() -> None:
+    """An empty one is worth no byte, and costs a look at what is behind it."""
+    gunzip = Gunzip(gzip.compress(b"") * 900 + noise(MIB), BODY_MAX)
+    assert gunzip.run(LOOP_BYTES_MAX) is None
+    with pytest.raises(BadRequest):
+        gunzip.run()
+
+
+def test_no_member_copies_all_that_is_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    members, packed = 900, gzip.compress(noise(MIB))
+    shown = 0
+
+    class Decoder:
+        def __init__(self, wbits: int) -> None:
+            self._decoder = make(wbits)
+
+        def decompress(self, data: bytes, bytes_max: int) -> bytes:
+            nonlocal shown
+            shown += len(data)
+            return self._decoder.decompress(data, bytes_max)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._decoder, name)
+
+    make = zlib.decompressobj
+    monkeypatch.setattr(zlib, "decompressobj", Decoder)
+    unpacked = Gunzip(gzip.compress(b"") * members + packed, BODY_MAX).run()
+    assert unpacked is not None
+    assert len(unpacked) == MIB
+    assert shown <= (members + 1) * SHOWN_BYTES + 2 * len(packed)
 
 
 def test_a_bomb_is_refused_at_the_limit(wire: Wire) -> None:

@@ -20,6 +20,8 @@ PART_BYTES_MIN = 4 * 1024
 LOOP_BYTES_MAX = 64 * 1024
 # A step of decoding, so that the limit is noticed soon after it was passed.
 STEP_BYTES = 1024 * 1024
+# What a decoder is shown at a time.
+SHOWN_BYTES = 64 * 1024
 # Members of one gzip stream: each costs a fresh decoder, whatever its size.
 MEMBERS_MAX = 1000
 # Bodies that are decoded beside the loop at a time.
@@ -74,10 +76,12 @@ class Gunzip:
     Raises PayloadTooLarge when the decoded size passes the limit, BadRequest for bad data.
     """
 
-    __slots__ = ("_bytes_max", "_decoder", "_members", "_parts", "_rest", "_size")
+    __slots__ = ("_at", "_body", "_bytes_max", "_decoder", "_members", "_parts", "_size")
 
     def __init__(self, body: bytes, bytes_max: int) -> None:
-        self._rest = body
+        self._body = memoryview(body)
+        # How much of it was taken.
+        self._at = 0
         self._bytes_max = bytes_max
         self._parts: list[bytes] = []
         self._size = 0
@@ -89,18 +93,21 @@ class Gunzip:
         left = budget_bytes
         while True:
             step = STEP_BYTES if left is None else min(left, STEP_BYTES)
-            produced = self._step(step)
-            if produced is None:
+            cost = self._step(step)
+            if cost is None:
                 return b"".join(self._parts)
             if left is not None:
-                left -= produced
+                left -= cost
                 if left <= 0:
                     return None
 
     def _step(self, bytes_max: int) -> int | None:
+        """Decodes some; how many bytes that was to look at or to make, None at the end."""
         decoder = self._decoder
+        # What it does not take it copies, for each member again: never shown all of the rest.
+        shown = self._body[self._at : self._at + SHOWN_BYTES]
         try:
-            part = decoder.decompress(self._rest, bytes_max)
+            part = decoder.decompress(shown, bytes_max)
         except zlib.error as error:
             raise BadRequest(f"the body is not valid gzip: {error}") from None
         self._size += len(part)
@@ -112,18 +119,21 @@ class Gunzip:
             )
         if part:
             self._parts.append(part)
-        self._rest = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
-        if not decoder.eof:
-            if not part and not self._rest:
-                raise BadRequest("the gzip body ends too early")
-            return len(part)
-        if not self._rest:
-            return None
+        self._at += len(shown) - len(decoder.unused_data) - len(decoder.unconsumed_tail)
+        is_end = self._at == len(self._body)
+        if decoder.eof:
+            if is_end:
+                return None
+            self._next_member()
+        elif is_end and not part:
+            raise BadRequest("the gzip body ends too early")
+        return max(len(shown), len(part))
+
+    def _next_member(self) -> None:
         self._members += 1
         if self._members > MEMBERS_MAX:
             raise BadRequest(f"the gzip body has more than {MEMBERS_MAX} members")
         self._decoder = zlib.decompressobj(31)
-        return len(part) + 1
 
 
 class Decoding:
