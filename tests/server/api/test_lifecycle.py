@@ -349,6 +349,25 @@ def test_memory_topics_come_back_after_readiness(tmp_path: Path) -> None:
         assert served.stop() == 0
 
 
+def test_a_step_of_the_end_that_fails_takes_nothing_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise OverflowError("something of a client's can not be stored")
+
+    with inside(tmp_path) as served, served.client() as client:
+        client.put("/v0/topics/m", {"durability": "memory"})
+        client.write("m", 1, 2)
+        services = served.services
+        services.on_closing.insert(0, fail)
+        wid = client.post("/v0/watch", {"topics": {"m": {"tail": True}}}).json["wid"]
+    assert not services.driver.is_ready
+    assert "the end goes on without a part of it" in caplog.text
+    with inside(tmp_path) as served, served.client() as client:
+        assert client.get("/v0/topics/m").json["count"] == 2
+        assert client.call("HEAD", f"/v0/watch/{wid}").status == 200
+
+
 def test_clients_share_one_group(tmp_path: Path) -> None:
     """Writes that arrive together are one write of the log, not one each."""
     with inside(tmp_path) as served, served.client() as client:

@@ -55,7 +55,17 @@ FLAG_OR_NULL = without(FLAG, "null")
 TEXT_OR_NULL = of({"number": 1, "true": True, "list": ["a"], "object": {}})
 WORD = of({"unknown": "other", "case": "OLD", "empty": "", "number": 1, "null": None, "list": []})
 WORD_OR_NULL = without(WORD, "null")
-EPOCH = TEXT_OR_NULL + of({"empty": "", "word": "x", "sign": "-1", "long": "1" * 21, "nl": "1\n"})
+EPOCH = TEXT_OR_NULL + of(
+    {
+        "empty": "",
+        "word": "x",
+        "sign": "-1",
+        "2^64": str(2**64),
+        "long": "1" * 21,
+        "nl": "1\n",
+        "underscore": "1_0",
+    }
+)
 NODES = of({"number": 1, "true": True, "object": {}, "list of numbers": [1], "nested": [["a"]]})
 NAME = of(
     {
@@ -172,6 +182,9 @@ EVENT_ID = TEXT_OR_NULL + of(
         "negative": "eyJhIjotMX0",
         "text seq": "eyJhIjoiMSJ9",
         "a list": "WzFd",
+        "negative epoch": "eyJhIjoxLCIkZXBvY2hzIjp7ImEiOiItNSJ9fQ",
+        "epoch 2^64": "eyJhIjoxLCIkZXBvY2hzIjp7ImEiOiIxODQ0Njc0NDA3MzcwOTU1MTYxNiJ9fQ",
+        "epoch with an underscore": "eyJhIjoxLCIkZXBvY2hzIjp7ImEiOiIxXzAifX0",
     }
 )
 

@@ -157,7 +157,7 @@ TARGETS = (
         "max_batch_bytes": faults.NUMBER_WORDS, "heartbeat_ms": faults.NUMBER_WORDS,
         "include_tags": faults.FLAG_WORDS, "include_meta": faults.FLAG_WORDS,
         "include_data": faults.FLAG_WORDS, "consistency": {"word": "x", "empty": ""},
-        "epoch": {"word": "x", "negative": "-1"},
+        "epoch": {"word": "x", "negative": "-1", "2^64": str(2**64)},
     }),
     Target(
         "POST", TOPIC + "/claim", {"node": "w"}, {

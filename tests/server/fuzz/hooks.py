@@ -38,6 +38,7 @@ def encoded(value: object) -> str:
 schemathesis.openapi.format("tag", texts(256))
 schemathesis.openapi.format("key", texts(256).filter(lambda key: key not in ("", ".", "..")))
 schemathesis.openapi.format("node", texts(128).filter(bool))
+schemathesis.openapi.format("epoch", st.integers(0, 2**64 - 1).map(str))
 schemathesis.openapi.format("list-cursor", NAMES.map(lambda name: encoded({"after": name})))
 schemathesis.openapi.format(
     "event-id", st.dictionaries(NAMES, SEQS, max_size=3).map(lambda m: encoded(m).rstrip("="))

@@ -5,18 +5,22 @@ What is wrong is said before a stream opens, while the caller can still read an 
 
 from __future__ import annotations
 
+import base64
+import json
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.server.watch.conftest import stream, watch
 from tests.support.servers import Client, Inside, Served, inside
 from tests.support.streams import EventSource, Refused, Socket
+from topics.server.api.sse_frames import digest
 
 TTL_MS = 500
 
@@ -62,6 +66,7 @@ def few(small: Inside) -> Iterator[Client]:
         {"topics": {"t": {"from_seq": 2**64}}},
         {"topics": {"t": {"epoch": "x"}}},
         {"topics": {"t": {"epoch": 1}}},
+        {"topics": {"t": {"epoch": str(2**64)}}},
         {"topics": {"t": {}}, "limit": "2"},
         {"topics": {"t": {}}, "heartbeat_ms": -1},
         {"topics": {"t": {}}, "consistency": "perfect"},
@@ -73,6 +78,42 @@ def test_what_is_not_understood_is_refused(client: Client, body: Any) -> None:
     client.write("t", 1)
     reply = client.post("/v0/watch", body)
     assert (reply.status, reply.code) == (400, "invalid_request")
+
+
+def ids_with(epoch: int, names: list[str]) -> list[str]:
+    """Ids of a reader of these topics, in either form, that say an epoch of the first."""
+    place = json.dumps(dict.fromkeys(names, 0) | {"$epochs": {names[0]: str(epoch)}}).encode()
+    forms = [place]
+    if -(2**63) <= epoch < 2**64:
+        packed = (digest(sorted(names)), [0] * len(names), {0: epoch})
+        forms.append(msgspec.msgpack.encode(packed))
+    return [base64.urlsafe_b64encode(form).rstrip(b"=").decode() for form in forms]
+
+
+@pytest.mark.parametrize("epoch", [-1, -(2**63), -(10**30), 2**64, 10**30])
+def test_an_id_with_an_epoch_that_never_was_one_opens_nothing(
+    server: Inside, client: Client, topic: str, epoch: int
+) -> None:
+    """What can not be stored would be met where the server writes down its sessions: at its end."""
+    client.write(topic, 1)
+    url = watch(client, {topic: {}})["stream_url"]
+    for last_id in ids_with(epoch, [topic]):
+        for path in (url, f"/v0/topics/{topic}/stream"):
+            with pytest.raises(Refused) as refused:
+                EventSource(server.port, path, last_id=last_id)
+            assert (refused.value.status, refused.value.code) == (400, "invalid_request")
+        reply = client.post("/v0/watch", {"topics": {topic: {}}, "cursor": last_id})
+        assert (reply.status, reply.code) == (400, "invalid_request")
+
+
+def test_an_id_with_any_epoch_there_can_be_opens_a_stream(
+    server: Inside, client: Client, topic: str
+) -> None:
+    client.write(topic, 1)
+    url = watch(client, {topic: {}})["stream_url"]
+    for epoch in (0, 2**64 - 1):
+        for last_id in ids_with(epoch, [topic]):
+            EventSource(server.port, url, last_id=last_id).close()
 
 
 def test_a_body_has_to_be_declared(client: Client) -> None:

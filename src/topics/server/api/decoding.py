@@ -14,11 +14,10 @@ from topics.integers import is_float_refused, respelt
 from topics.loose import Ignoring, Loose
 from topics.nearest import meant
 from topics.server.api.call import Call
-from topics.server.api.fields import DIGITS
+from topics.server.api.fields import parse_u64
 from topics.server.http.errors import BadRequest, UnsupportedMedia
 from topics.server.http.message import JSON, Request
 from topics.settings import parse_bool
-from topics.types import U64_MAX
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -131,17 +130,19 @@ class Query:
         value = self._values.get(name)
         if value is None:
             return None
-        if not DIGITS.fullmatch(value) or int(value) > U64_MAX:
+        found = parse_u64(value)
+        if found is None:
             raise BadRequest(
                 f"{name} must be an integer from 0 to 2^64 - 1, not {value[:100]!r}", parameter=name
             )
-        return int(value)
+        return found
 
 
 def parse_epoch(text: str | None) -> int | None:
     """An epoch as it stands on the wire. Raises BadRequest for what never was one."""
     if text is None:
         return None
-    if not DIGITS.fullmatch(text):
-        raise BadRequest("epoch must be a decimal string", epoch=text[:100])
-    return int(text)
+    found = parse_u64(text)
+    if found is None:
+        raise BadRequest("epoch must be a decimal string below 2^64", epoch=text[:100])
+    return found

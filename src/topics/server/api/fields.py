@@ -27,10 +27,10 @@ Clamped = Annotated[int, msgspec.Meta(ge=0)]
 # Booleans in answers that are put together by hand.
 FALSE_TRUE = (b"false", b"true")
 
-DIGITS = re.compile(r"[0-9]{1,20}")
-EPOCH_SCHEMA = {"type": "string", "pattern": f"^{DIGITS.pattern}$"}
+_DIGITS = re.compile(r"[0-9]{1,20}")
+EPOCH_SCHEMA = {"type": "string", "pattern": f"^{_DIGITS.pattern}$", "format": "epoch"}
 Epoch = Annotated[
-    str, shown(**EPOCH_SCHEMA, description="The instance of a topic, a decimal string.")
+    str, shown(**EPOCH_SCHEMA, description="The instance of a topic, a decimal string below 2^64.")
 ]
 
 Tag = Annotated[str, shown(maxLength=256, format="tag", description="At most 256 bytes of UTF-8.")]
@@ -88,6 +88,17 @@ PATH_SCHEMAS = {
 LIST_CURSOR_SCHEMA = {"type": "string", "format": "list-cursor"}
 EVENT_ID_SCHEMA = {"type": "string", "format": "event-id"}
 EventId = Annotated[str, shown(format="event-id", description="The id of a stream's event.")]
+
+
+def parse_u64(text: str) -> int | None:
+    """An unsigned integer of 64 bits, in digits alone; None for anything else.
+
+    `int` takes signs, spaces, underscores and any size, which nothing behind it can store.
+    """
+    if not _DIGITS.fullmatch(text):
+        return None
+    value = int(text)
+    return value if value <= U64_MAX else None
 
 
 def event_schema(names: tuple[str, ...]) -> dict[str, Any]:

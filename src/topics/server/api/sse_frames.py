@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from topics.engine.reading.watch import StreamFrame, Subscription, WatchCursor
+from topics.server.api.fields import parse_u64
 from topics.server.http.errors import BadRequest, NotAcceptable
 from topics.server.http.message import Request
 from topics.types import U64_MAX
@@ -134,7 +135,7 @@ def _places_of_map(raw: bytes) -> Places:
     places: dict[str, tuple[int, int | None]] = {}
     for name, seq in found.items():
         epoch = epochs.get(name)
-        places[name] = (_seq(seq), None if epoch is None else int(epoch))
+        places[name] = (_u64(seq), None if epoch is None else _u64(parse_u64(epoch)))
     return places
 
 
@@ -143,15 +144,16 @@ def _places_of_pack(raw: bytes, names: Sequence[str]) -> Places:
     ordered = sorted(names)
     if found.names != digest(ordered) or len(found.seqs) != len(ordered):
         raise ValueError("the id is of another set of topics")
+    epochs = {index: _u64(epoch) for index, epoch in found.epochs.items()}
     return {
-        name: (_seq(seq), found.epochs.get(index))
+        name: (_u64(seq), epochs.get(index))
         for index, (name, seq) in enumerate(zip(ordered, found.seqs, strict=True))
     }
 
 
-def _seq(value: object) -> int:
+def _u64(value: object) -> int:
     if type(value) is not int or not 0 <= value <= U64_MAX:
-        raise ValueError("a seq is an unsigned integer of 64 bits")
+        raise ValueError("seqs and epochs are unsigned integers of 64 bits")
     return value
 
 

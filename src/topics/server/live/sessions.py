@@ -90,14 +90,15 @@ class Sessions:
 
     def _save(self) -> None:
         """Writes where the cursors are, for those who come back without an id."""
-        self.reclaim()
         try:
+            self.reclaim()
             for session in self._all.values():
                 if not session.is_restored:
                     self._keep(session)
         except TopicsError as error:
             LOG.warning("watch sessions go on from where they were before: %s", error)
-        self._store.close()
+        finally:
+            self._store.close()
 
     def _keep(self, session: Session) -> None:
         kept = kept_of(session.mark, session.heartbeat_s, session.subscription)

@@ -142,12 +142,16 @@ class Services:
         self._handle_early()
 
     def close(self) -> None:
-        self.delivery.close()
-        if self.driver.is_ready:
-            for told in self.on_closing:
+        for told in (self.delivery.close, *(self.on_closing if self.driver.is_ready else ())):
+            try:
                 told()
-        self.driver.close()
-        self._rendering.close()
+            except Exception as error:
+                # Whatever it was: what was acknowledged has still to reach the disk.
+                LOG.error("the end goes on without a part of it", exc_info=error)
+        try:
+            self.driver.close()
+        finally:
+            self._rendering.close()
 
     def await_ready(self, call: Call) -> Answer:
         """Answers when there is an engine: a browser's EventSource takes no for its last answer."""
