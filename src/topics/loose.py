@@ -8,7 +8,7 @@ that is declared with `forbid_unknown_fields`, such as a config, refuses them in
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import (
     Annotated,
@@ -30,6 +30,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 # As many names as an answer tells, and what is told of each.
 NAMES_MAX = 32
 NAME_CHARS_MAX = 64
+# Of a larger body the first is told: to find the others is to make a dictionary of all there are.
+TOLD_BYTES_MAX = 256 * 1024
+_UNKNOWN, _AT = "Object contains unknown field `", "` - at `$"
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw] | None)
@@ -56,6 +59,9 @@ class Loose(Generic[T]):
 
     def name_unknown(self, text: bytes, ignoring: Ignoring) -> None:
         """Tells of the unknown fields in a body that was decoded, each name once."""
+        if len(text) > TOLD_BYTES_MAX:
+            name_first_unknown(self.decode_known, text, ignoring)
+            return
         found: dict[str, None] = {}
         if has_surrogates(text):
             text = masked(text)
@@ -65,6 +71,20 @@ class Loose(Generic[T]):
                 break
         if found:
             ignoring.ignored(list(found))
+
+
+def name_first_unknown(
+    decode_known: Callable[[bytes], object], text: bytes, ignoring: Ignoring
+) -> None:
+    """Tells of the unknown field that a decoder refuses a body for, if that is why."""
+    try:
+        decode_known(masked(text) if has_surrogates(text) else text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        said = str(error)
+        if said.startswith(_UNKNOWN):
+            name, at, _ = said.removeprefix(_UNKNOWN).rpartition(_AT)
+            name = name if at else said.removeprefix(_UNKNOWN)[:-1]
+            ignoring.ignored([name[:NAME_CHARS_MAX]])
 
 
 def refusing(kind: type[T]) -> type[T]:

@@ -11,6 +11,8 @@ import msgspec
 
 # Nothing longer is a slip of the pen, and comparing costs the product of the lengths.
 WORD_CHARS_MAX = 64
+# What is said of a value has words of it, which may be as long as a body.
+SAID_CHARS_MAX = 1000
 
 # What msgspec says, and where in the value; the field or word may have quotes of its own.
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?", re.DOTALL)
@@ -29,6 +31,8 @@ def meant(word: str, known: Iterable[str]) -> str:
 def in_words(error: Exception, kind: Any) -> str:
     """What was said of a value that should be of this type, with what may have been meant."""
     said = str(error)
+    if len(said) > SAID_CHARS_MAX:
+        return f"{said[: SAID_CHARS_MAX // 2]} … {said[-SAID_CHARS_MAX // 2 :]}"
     found = _UNKNOWN_FIELD.fullmatch(said)
     if found is not None:
         return said + meant(found[1], _fields(_at(kind, found[2])))

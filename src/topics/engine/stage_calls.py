@@ -11,6 +11,7 @@ from topics.engine.ops import commits, stages
 from topics.engine.state.stage_request import (
     StageRequest,
     check_batch,
+    check_stages,
     check_word,
     stage_request_of,
 )
@@ -62,6 +63,7 @@ class StageCalls(Lifecycle):
         check_word(producer, "producer")
         check_batch(batch)
         check_word(query, "query")
+        check_stages(names)
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise InvalidRequest("stages must be a list of ids")
         ticket: Ticket[Committed] = Ticket()
@@ -81,8 +83,9 @@ class StageCalls(Lifecycle):
         return ticket
 
     def topics_of_stages(self, names: Sequence[str]) -> list[str]:
-        """The topics that stages are for, of those that are there."""
+        """The topics that stages are for, of those that are there. Raises BatchTooLarge."""
         self._check_thread()
+        check_stages(names)
         found = [self.core.stages.find(name) for name in names]
         return list(dict.fromkeys(each.info.topic for each in found if each is not None))
 

@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 
 from topics.engine.state.batch import utf8
+from topics.engine.state.few_records import decoder_of
 from topics.engine.state.write_request import (
     CR,
+    LARGE_BYTES_MIN,
     LF,
     PLAIN_BYTES_MIN,
     PlainRecord,
@@ -25,7 +27,7 @@ from topics.engine.state.write_request import (
     invalid_json,
     request_of,
 )
-from topics.errors import InvalidRequest
+from topics.errors import BatchTooLarge, InvalidRequest
 from topics.integers import is_float_refused, respelt
 from topics.loose import Ignoring, Loose
 from topics.settings import Settings
@@ -34,6 +36,8 @@ from topics.types import I64_MAX, check_name, convert
 
 # Of a producer, a query, a part, an attempt.
 TEXT_CHARS_MAX = 256
+# Of one commit: they are looked up while everybody waits.
+STAGES_MAX = 100_000
 Label = int | str
 
 
@@ -113,7 +117,7 @@ def decode_stage(body: bytes, settings: Settings, ignoring: Ignoring | None = No
     check_text(body)
     if len(body) >= PLAIN_BYTES_MIN and LF not in body and CR not in body:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
-            plain = _PLAIN.decode(body)
+            plain = _decode_plain(body, settings)
             return StageRequest(plain, plain.records)
     unknown = None if ignoring is None else _Ignored()
     try:
@@ -125,6 +129,13 @@ def decode_stage(body: bytes, settings: Settings, ignoring: Ignoring | None = No
     if ignoring is not None and unknown is not None and unknown.names:
         ignoring.ignored(unknown.names)
     return StageRequest(options, write.records)
+
+
+def _decode_plain(body: bytes, settings: Settings) -> _PlainBody:
+    if len(body) < LARGE_BYTES_MIN:
+        return _PLAIN.decode(body)
+    found: _PlainBody = decoder_of(_PlainBody, PlainRecord, settings.max_batch_records)(body)
+    return found
 
 
 def _decode(body: bytes, unknown: _Ignored | None) -> tuple[StageOptions, bytes]:
@@ -185,6 +196,15 @@ def check_batch(batch: object) -> int:
     if type(batch) is not int or not 0 <= batch <= I64_MAX:
         raise InvalidRequest("batch must be an integer from 0 to 2^63 - 1")
     return batch
+
+
+def check_stages(names: Sequence[str]) -> None:
+    """Raises BatchTooLarge for more stages than a commit may name."""
+    if len(names) > STAGES_MAX:
+        raise BatchTooLarge(
+            f"{len(names)} stages in one commit; the limit is {STAGES_MAX}",
+            limit="max_commit_stages", max=STAGES_MAX,
+        )  # fmt: skip
 
 
 def _check_label(label: Label, what: str) -> Label:

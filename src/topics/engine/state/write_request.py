@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from topics.configs import check_config
+from topics.engine.state.few_records import decoder_of
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge
 from topics.integers import is_float_refused, respelt
-from topics.loose import Ignoring, Loose
+from topics.loose import Ignoring, Loose, name_first_unknown, refusing
 from topics.nearest import in_words
 from topics.settings import Settings
 from topics.surrogates import decode_around, has_surrogates, masked
@@ -25,6 +26,8 @@ from topics.types import ConfigInput, convert
 LF, CR = b"\n\r"
 # From here on a body is looked at as one of plain records first.
 PLAIN_BYTES_MIN = 4 * 1024
+# From here on limits hold while a body is decoded: what breaks them may be a million objects.
+LARGE_BYTES_MIN = 256 * 1024
 _UNBROKEN = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -70,15 +73,28 @@ class PlainWriteRequest(WriteOptions, forbid_unknown_fields=True, kw_only=True, 
     records: list[PlainRecord]
 
 
+class LargeRecord(RecordInput, gc=False):
+    """A record whose meta has not been looked at yet, nor its keys been made a dictionary."""
+
+    meta: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
+
+
+class LargeWriteRequest(UnreadConfigRequest, kw_only=True, gc=False):
+    pass
+
+
 _FULL = Loose(WriteRequest)
 _PLAIN = msgspec.json.Decoder(PlainWriteRequest)
 _UNREAD_CONFIG = Loose(UnreadConfigRequest)
 _CONFIG = msgspec.json.Decoder(ConfigInput | None)
+_META = msgspec.json.Decoder(dict[str, str] | None)
+_KNOWN_LARGE_RECORD, _KNOWN_LARGE = refusing(LargeRecord), refusing(LargeWriteRequest)
 # Refuses what JSON has no word for: bytes, sets, dates, NaN.
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 Request = WriteRequest | PlainWriteRequest
+R = TypeVar("R", WriteRequest, UnreadConfigRequest)
 
 
 def decode_write(body: bytes, settings: Settings, ignoring: Ignoring | None = None) -> Request:
@@ -90,26 +106,70 @@ def decode_write(body: bytes, settings: Settings, ignoring: Ignoring | None = No
         raise body_too_large(body, settings)
     if not body.isascii():
         check_text(body)
-    try:
-        request = _FULL.decode_known(body) if len(body) < PLAIN_BYTES_MIN else _decode_large(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        request = _decode_again(body, settings, error, ignoring)
+    request: Request
+    if len(body) >= LARGE_BYTES_MIN:
+        request = _decode_large(body, settings, ignoring)
+    else:
+        try:
+            request = _FULL.decode_known(body) if len(body) < PLAIN_BYTES_MIN else _decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            request = _decode_again(body, settings, error, ignoring)
     if request.config is not None:
         # Also where the topic exists and it is not used: whether a write is one does not depend
         # on what is there.
         check_config(request.config)
     # As numbers: a tenth of the cost of looking for strings.
     if LF in body or CR in body:
+        check_count(len(request.records), settings)
         for record in request.records:
             record.data = msgspec.Raw(bytes(record.data).translate(_UNBROKEN))
     return request
 
 
-def _decode_large(body: bytes) -> Request:
+def _decode(body: bytes) -> Request:
     try:
         return _PLAIN.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return _FULL.decode_known(body)
+
+
+def _decode_large(body: bytes, settings: Settings, ignoring: Ignoring | None) -> Request:
+    """The request in a large body. Raises BatchTooLarge before there is one record too many."""
+    count_max = settings.max_batch_records
+    try:
+        plain: Request = decoder_of(PlainWriteRequest, PlainRecord, count_max)(body)
+        return plain
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    known = decoder_of(_KNOWN_LARGE, _KNOWN_LARGE_RECORD, count_max)
+    decode = known if ignoring is None else decoder_of(LargeWriteRequest, LargeRecord, count_max)
+    try:
+        found = decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        found = _decode_surrogates(body, settings, error, decode)
+    if ignoring is not None:
+        name_first_unknown(known, body, ignoring)
+    for index, record in enumerate(found.records):
+        record.meta = _read_meta(index, record.meta, settings)
+    return _with_config(found)
+
+
+def _read_meta(index: int, raw: msgspec.Raw, settings: Settings) -> dict[str, str] | None:
+    text = bytes(raw)
+    if text == b"null":
+        return None
+    keys, size = settings.max_meta_keys, settings.max_meta_bytes
+    # Each key has one: so many are too many keys, or too many bytes, whatever they are.
+    if text.count(b":") > keys + size:
+        raise InvalidRequest(
+            f"records[{index}].meta is too large; the limits are {keys} keys and {size} bytes",
+            index=index,
+        )
+    try:
+        meta: dict[str, str] | None = _META.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"body does not fit: {error} in `$.records[{index}].meta`") from None
+    return meta
 
 
 def _decode_again(
@@ -129,6 +189,7 @@ def _decode_again(
         request = _decode_integers(body, decode_unread)
     elif request is None:
         request = _decode_surrogates(body, settings, error, decode)
+    check_count(len(request.records), settings)
     if ignoring is not None:
         _FULL.name_unknown(body, ignoring)
     return request
@@ -142,6 +203,10 @@ def _decode_integers(
         found = decode_unread(body)
     except msgspec.DecodeError as error:
         raise invalid_json(error, WriteRequest) from None
+    return _with_config(found)
+
+
+def _with_config(found: UnreadConfigRequest) -> WriteRequest:
     try:
         config = _CONFIG.decode(respelt(bytes(found.config)))
     except msgspec.DecodeError as error:
@@ -154,8 +219,8 @@ def _decode_integers(
 
 
 def _decode_surrogates(
-    body: bytes, settings: Settings, error: Exception, decode: Callable[[bytes], WriteRequest]
-) -> WriteRequest:
+    body: bytes, settings: Settings, error: Exception, decode: Callable[[bytes], R]
+) -> R:
     """The request, if lone surrogates in its data are all that was wrong with it."""
     if isinstance(error, RecursionError) or not has_surrogates(body):
         raise invalid_json(error, WriteRequest)
@@ -168,7 +233,7 @@ def _decode_surrogates(
     return request
 
 
-def _few(request: WriteRequest, settings: Settings) -> list[RecordInput]:
+def _few(request: WriteRequest | UnreadConfigRequest, settings: Settings) -> list[RecordInput]:
     check_count(len(request.records), settings)
     return request.records
 
