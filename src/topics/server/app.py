@@ -17,9 +17,10 @@ from topics.server.api.decoding import check_content_type
 from topics.server.api.dispatch import RouteHandler, Router
 from topics.server.api.meters import Meter
 from topics.server.api.origin import OriginRule
-from topics.server.api.route import Route
+from topics.server.api.route import ANY_BYTES, Route
 from topics.server.config import Config
 from topics.server.http.connections import HttpServer
+from topics.server.http.errors import body_too_large
 from topics.server.http.limits import HttpLimits
 from topics.server.http.message import PENDING, Answer
 from topics.server.loop.access_log import LoggedCall
@@ -29,6 +30,9 @@ from topics.server.surface import routes_of
 
 # More requests in flight than a key that is known can have.
 UNBOUNDED = REMOVED // 2
+
+# Longer ones are no lengths to the protocol.
+LENGTH_DIGITS_MAX = 20
 
 
 class App:
@@ -119,6 +123,7 @@ class App:
         handler, prefixed = route.handler, route.prefixed
         waits = route.waits_for_recovery and not route.is_probe and not route.is_stream
         inflight_max, is_stream = self._inflight_max, route.is_stream
+        body_bytes_max = ANY_BYTES if route.body is None else route.body_bytes_max
         takes_one = route.path.count("/:") == 1
         meter = services.metered(route.method, route.path)
 
@@ -139,6 +144,8 @@ class App:
         def judge(call: Call, has_body: bool, names: tuple[str, ...]) -> bool:
             admit(call, names)
             if route.body is not None and has_body:
+                if _said_bytes(call) > body_bytes_max:
+                    raise body_too_large(body_bytes_max)
                 check_content_type(call)
             return route.body is not None
 
@@ -154,6 +161,8 @@ class App:
                 if services.is_draining:
                     raise services.unready()
                 return services.await_ready(call)
+            if len(call.body) > body_bytes_max:
+                raise body_too_large(body_bytes_max)
             try:
                 # Spreading a tuple costs more than the call.
                 answer = handler(call, names[0]) if takes_one else handler(call, *names)
@@ -175,3 +184,9 @@ class App:
         key = call.key = self._keys.of(call, takes_query_token=route.takes_query_token)
         key.require_scopes(route.scopes)
         return key
+
+
+def _said_bytes(call: Call) -> int:
+    """The length of a body as its head gives it; 0 where it gives none."""
+    length = call.headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() and len(length) <= LENGTH_DIGITS_MAX else 0

@@ -55,6 +55,11 @@ REFUSED = {
         415, "unsupported_media_type", headers=(("content-encoding", "br"),)
     ),
     "too large": Refused(413, "payload_too_large", length=65 * MIB),
+    "too large for its path": Refused(413, "payload_too_large", path="/v0/topics/a/diff"),
+    "no key, too large for its path": Refused(401, "unauthorized", path="/v0/watch", key=""),
+    "too large for its path and other type": Refused(
+        413, "payload_too_large", path="/v0/watch", content_type="text/plain"
+    ),
     "broken path": Refused(400, "invalid_request", path="/v0/topics/a%zz"),
 }  # fmt: skip
 
@@ -103,7 +108,11 @@ def test_a_stream_is_refused_unread_and_the_connection_goes_on(
         assert client.request("GET", "/v0/health").status == 200
 
 
-@pytest.mark.parametrize("name", sorted(set(REFUSED) - {"too large"}))
+# What is refused for its length is refused for that alone.
+WHOLE = sorted(name for name, case in REFUSED.items() if case.status != 413)
+
+
+@pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_request_gets_the_answer_that_its_head_would(locked: Served, name: str) -> None:
     """It makes no difference how much of the body has come when the head is looked at."""
     case = dataclasses.replace(REFUSED[name], length=REFUSED[name].length and 12)

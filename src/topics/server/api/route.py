@@ -9,6 +9,10 @@ from typing import Any
 from topics.server.http.message import Answer
 from topics.types import BUCKET_TOPIC
 
+# What a body may have that is not made of records: more is no more than work to look at.
+SMALL_BODY_BYTES_MAX = 1024 * 1024
+# As much as any body may have.
+ANY_BYTES = 2**63
 # A handler takes the call and, in order, the values of its pattern's names.
 CallHandler = Callable[..., Answer]
 # Path names that are names of topics or routers, and so subject to a key's prefixes.
@@ -41,8 +45,8 @@ class Route:
     `scopes` are the bits a key needs. A `probe` is answered before recovery has ended, and without
     a key unless TOPICS_PROBE_AUTH says otherwise; `waits_for_recovery` is False for what else can
     be answered early. A stream that is asked for during recovery opens after it, because those who
-    read it do not come back after a 503. `body` is the type of the request, `answers` the type of
-    each success.
+    read it do not come back after a 503. `body` is the type of the request, which may have
+    `body_bytes_max`; `answers` is the type of each success.
     """
 
     method: str
@@ -56,6 +60,7 @@ class Route:
     takes_query_token: bool = False
     body: Any = None
     needs_body: bool = False
+    body_bytes_max: int = SMALL_BODY_BYTES_MAX
     parameters: tuple[Parameter, ...] = ()
     answers: Mapping[int, Any] = field(default_factory=dict)
     # Successes that are not JSON: their content type, if any, and what they are.

@@ -17,10 +17,10 @@ from topics.server.api.auth import READ
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, decode, parse_epoch
 from topics.server.api.fields import EVENT_ID_SCHEMA, Clamped, Epoch, EventId, shown
-from topics.server.api.route import Parameter, Route
+from topics.server.api.route import SMALL_BODY_BYTES_MAX, Parameter, Route
 from topics.server.api.shapes import Performance
 from topics.server.api.sse_frames import check_accept
-from topics.server.http.errors import BadRequest
+from topics.server.http.errors import BadRequest, body_too_large
 from topics.server.http.event_stream import EventStream
 from topics.server.http.message import PENDING, Answer
 from topics.server.live.sessions import Sessions
@@ -34,7 +34,8 @@ FRAME_BYTES_ZERO = 1024 * 1024
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 HEARTBEAT_MS, HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 15_000, 1000, 60_000
 NODES_MAX = 1000
-
+# What a topic takes in the body of a watch: its name, its place, what stands around them.
+TOPIC_BYTES = 512
 
 TOKEN = Parameter(
     "token", {"type": "string"}, "The API key, for browsers in development; prefer the header."
@@ -98,6 +99,7 @@ class WatchRoutes:
                 method="POST", path="/v0/watch", handler=self.watch, scopes=READ,
                 summary="Create a session that watches many topics.",
                 body=WatchBody, needs_body=True, answers={200: Watching},
+                body_bytes_max=watch_bytes_max(self._services),
                 parameters=(
                     Parameter("lenient", {"type": "boolean", "default": False},
                               "True leaves out unknown topics instead of failing."),
@@ -195,6 +197,18 @@ class WatchRoutes:
             sse_frames.rewind(subscription, places)
         self._sessions.open(session, call.key, EventStream(call))
         return PENDING
+
+
+def watch_bytes_max(services: Services) -> int:
+    """What a body that names topics may have."""
+    return max(SMALL_BODY_BYTES_MAX, TOPIC_BYTES * services.config.options.max_watch_topics)
+
+
+def check_command(text: bytes, services: Services) -> None:
+    """Raises PayloadTooLarge for a message that is none of a publish, which has other limits."""
+    bytes_max = watch_bytes_max(services)
+    if len(text) > bytes_max:
+        raise body_too_large(bytes_max)
 
 
 def check_topic_count(count: int, maximum: int) -> None:

@@ -26,6 +26,7 @@ from topics.server.http.message import PENDING, Answer
 from topics.server.http.websocket import WebSocket
 from topics.server.live.watch_routes import (
     WatchTopic,
+    check_command,
     check_topic_count,
     options_of,
     place_of,
@@ -142,6 +143,7 @@ class Connection:
             if op == "publish":
                 self._publish(text, began_s)
                 return
+            check_command(text, self._services)
             if op == "subscribe":
                 self._subscribe(decode_json(text, SUBSCRIBE, self))
             elif op == "unsubscribe":

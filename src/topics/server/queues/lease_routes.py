@@ -17,7 +17,7 @@ from topics.loose import Loose
 from topics.server.api.auth import READ, WRITE
 from topics.server.api.call import Call, count_together
 from topics.server.api.decoding import check_content_type, decode
-from topics.server.api.route import STORED, Route
+from topics.server.api.route import SMALL_BODY_BYTES_MAX, STORED, Route
 from topics.server.http.errors import BadRequest
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.log_times import NOTHING, LogTimes
@@ -42,6 +42,8 @@ _ACK = Loose(AckBody)
 _NACK = Loose(NackBody)
 _EXTEND = Loose(ExtendBody)
 
+# What a job that is named takes in a body: its seq, its lease, what stands around them.
+JOB_BYTES = 64
 _ERRORS = ("topic_not_found", "not_a_queue", "outcome_unknown", "disk_full")
 _SETTLED = b'%b%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f,%b}}'
 _EXTENDED = (
@@ -63,6 +65,7 @@ class QueueRoutes:
 
     def routes(self) -> list[Route]:
         path = "/v0/topics/:topic/"
+        bytes_max = max(SMALL_BODY_BYTES_MAX, JOB_BYTES * self._services.settings.max_claim)
         return [
             Route(
                 method="POST", path=path + "claim", handler=self.claim, scopes=READ | WRITE,
@@ -73,19 +76,22 @@ class QueueRoutes:
             Route(
                 method="POST", path=path + "ack", handler=self.ack, scopes=WRITE,
                 summary="Complete jobs: they are deleted for good.",
-                body=AckBody, needs_body=True, answers={200: AckAnswer},
+                body=AckBody, needs_body=True, body_bytes_max=bytes_max,
+                answers={200: AckAnswer},
                 errors=(*_ERRORS, "batch_too_large"),
             ),
             Route(
                 method="POST", path=path + "nack", handler=self.nack, scopes=WRITE,
                 summary="Give jobs back, to be claimed again now or after a delay.",
-                body=NackBody, needs_body=True, answers={200: NackAnswer},
+                body=NackBody, needs_body=True, body_bytes_max=bytes_max,
+                answers={200: NackAnswer},
                 errors=(*_ERRORS, "batch_too_large"),
             ),
             Route(
                 method="POST", path=path + "extend", handler=self.extend, scopes=WRITE,
                 summary="Let leases end later: this long from now.",
-                body=ExtendBody, needs_body=True, answers={200: ExtendAnswer},
+                body=ExtendBody, needs_body=True, body_bytes_max=bytes_max,
+                answers={200: ExtendAnswer},
                 errors=(*_ERRORS, "batch_too_large"),
             ),
         ]  # fmt: skip

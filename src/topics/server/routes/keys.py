@@ -29,7 +29,7 @@ from topics.server.api.kv_shapes import (
     PrefixBody,
     PrefixDeleted,
 )
-from topics.server.api.route import STORED, Parameter, Route
+from topics.server.api.route import ANY_BYTES, STORED, Parameter, Route
 from topics.server.api.shapes import Performance
 from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
@@ -69,7 +69,8 @@ class KeyRoutes:
         return [
             Route(
                 method="PUT", path=one, handler=self.put, scopes=WRITE, body=AnyValue,
-                needs_body=True, parameters=(_IF_SEQ, _IDEMPOTENCY), answers={200: KeyPut},
+                needs_body=True, body_bytes_max=ANY_BYTES,
+                parameters=(_IF_SEQ, _IDEMPOTENCY), answers={200: KeyPut},
                 summary="Set a key's value; the bucket is made where it is missing.",
                 errors=(*STORED, *written),
             ),
@@ -101,7 +102,7 @@ class KeyRoutes:
                 Route(
                     method=method, path=every + "/", handler=self.no_key, scopes=scopes,
                     summary="The empty key, which there is not.", is_shown=False,
-                    body=AnyValue if method == "PUT" else None,
+                    body=AnyValue if method == "PUT" else None, body_bytes_max=ANY_BYTES,
                 )
                 for method, scopes in (("PUT", WRITE), ("GET", READ), ("DELETE", DELETE))
             ),

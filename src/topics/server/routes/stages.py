@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 
 from topics.engine.serving import LogTimes
-from topics.engine.state.stage_request import StageRequest, decode_stage
+from topics.engine.state.stage_request import STAGES_MAX, StageRequest, decode_stage
 from topics.errors import InvalidRequest
 from topics.loose import Loose
 from topics.server.api.auth import WRITE
 from topics.server.api.call import Call
 from topics.server.api.decoding import Query, check_content_type, decode
 from topics.server.api.fields import BATCH_SCHEMA, WORD_SCHEMA
-from topics.server.api.route import STORED, Parameter, Route
+from topics.server.api.route import ANY_BYTES, STORED, Parameter, Route
 from topics.server.api.stage_shapes import (
     CommitBody,
     CommitDone,
@@ -25,6 +25,8 @@ from topics.server.http.message import Answer, Response
 from topics.server.loop.services import Services
 from topics.types import Committed, Staged
 
+# As many stages as it may name, and some room around them.
+COMMIT_BODY_BYTES_MAX = 32 * STAGES_MAX
 _COMMIT = Loose(CommitBody)
 
 
@@ -38,12 +40,14 @@ class StageRoutes:
             Route(
                 method="POST", path="/v0/stages", handler=self.stage, scopes=WRITE,
                 summary="Hand in records of a batch: durable, and unseen before its commit.",
-                body=StageBody, needs_body=True, answers={201: StageMade}, errors=limits,
+                body=StageBody, needs_body=True, body_bytes_max=ANY_BYTES,
+                answers={201: StageMade}, errors=limits,
             ),
             Route(
                 method="POST", path="/v0/stages/commit", handler=self.commit, scopes=WRITE,
                 summary="Publish the stages of a batch, for each topic all at once, and only once.",
-                body=CommitBody, needs_body=True, answers={200: CommitDone},
+                body=CommitBody, needs_body=True, body_bytes_max=COMMIT_BODY_BYTES_MAX,
+                answers={200: CommitDone},
                 errors=(
                     "conflict", "stage_expired", "topic_full", *STORED, "outcome_unknown", *limits,
                 ),

@@ -16,7 +16,7 @@ from topics.server.api.auth import WRITE
 from topics.server.api.call import Call, count_together
 from topics.server.api.decoding import Query, check_content_type
 from topics.server.api.fields import FALSE_TRUE
-from topics.server.api.route import Parameter, Route
+from topics.server.api.route import ANY_BYTES, Parameter, Route
 from topics.server.api.shapes import WriteBody, Written
 from topics.server.http.message import PENDING, Answer, Response
 from topics.server.loop.log_times import LogTimes
@@ -50,7 +50,8 @@ class WriteRoute:
             Route(
                 method="POST", path="/v0/topics/:topic", handler=self.write, scopes=WRITE,
                 summary="Append records; the topic is created when it is missing and may be.",
-                body=WriteBody, needs_body=True, answers={200: Written, 201: Written},
+                body=WriteBody, needs_body=True, body_bytes_max=ANY_BYTES,
+                answers={200: Written, 201: Written},
                 parameters=(
                     Parameter("return_seqs", {"type": "boolean", "default": True},
                               "False leaves `seqs` out of the answer; wins over the body."),
