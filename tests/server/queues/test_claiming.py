@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,9 @@ import pytest
 from tests.server.queues.conftest import Queue, jobs_of
 from tests.support.servers import Client, inside
 from topics.server.queues.shapes import AckAnswer, ClaimAnswer, ExtendAnswer, NackAnswer
+
+Beside = Callable[..., Future[Any]]
+Waiting = Callable[[Queue, int], None]
 
 
 def test_a_claim_leases_jobs_in_order(queue: Queue) -> None:
@@ -75,6 +80,25 @@ def test_the_lease_is_the_topics_unless_the_claim_says_another(queue: Queue) -> 
 def test_max_is_clamped(queue: Queue, given: int, got: int) -> None:
     queue.fill(*range(1200))
     assert queue.done("claim", node="w", max=given)["count"] == got
+
+
+def test_an_answer_has_a_budget_of_bytes_and_says_how_many_are_left(
+    queue: Queue, beside: Beside, waiting: Waiting
+) -> None:
+    """Eight mebibytes, and the job that crosses them; whoever waits gets as much."""
+    for _ in range(3):
+        queue.fill(*["x" * 1_000_000] * 10)
+    answer = queue.done("claim", node="w", max=1000)
+    assert (answer["count"], answer["ready"]) == (9, 21)
+    assert queue.counts == (21, 9, 0)
+    assert queue.claim_seqs("w", 1000) == list(range(10, 19))
+    queue.claim("w", 1000)
+    queue.claim("w", 1000)
+    assert queue.counts == (0, 30, 0)
+    late = beside(Queue.claim_seqs, queue, "late", 1000, wait_ms=20_000)
+    waiting(queue, 1)
+    queue.nack("w", *range(1, 31))
+    assert late.result() == list(range(1, 10))
 
 
 def test_the_operator_sets_how_many_jobs_a_call_may_name(tmp_path: Path) -> None:

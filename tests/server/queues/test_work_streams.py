@@ -17,6 +17,7 @@ import pytest
 from tests.server.queues.conftest import Queue, jobs_of
 from tests.support.servers import Inside, inside
 from tests.support.streams import EventSource
+from topics.engine.queues import claims
 from topics.server.loop import delivery
 from topics.server.queues import desk, work_stream
 
@@ -97,6 +98,19 @@ def test_max_is_clamped(queue: Queue) -> None:
     with queue.work("w", "max=9999") as events:
         assert len(seqs(events, 1000)) == 1000
         assert queue.counts == (200, 1000, 0)
+
+
+def test_a_stream_is_filled_whatever_its_jobs_weigh(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass has a budget of bytes for each stream; while there is room, there is another pass."""
+    monkeypatch.setattr(claims, "BYTES_MAX", 1000)
+    queue.fill(*["x" * 400] * 20)
+    with queue.work("w", "max=12") as events:
+        assert seqs(events, 12) == list(range(1, 13))
+        assert queue.counts == (8, 12, 0)
+        with queue.work("v", "max=100") as others:
+            assert seqs(others, 8) == list(range(13, 21))
 
 
 def test_a_nack_makes_room_too(queue: Queue) -> None:

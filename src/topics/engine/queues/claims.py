@@ -1,11 +1,13 @@
 """Claims: one pass over a queue leases its next jobs to all who ask at once.
 
 Jobs that came back go first, then those that were never handed out. What there is is divided in
-proportion to what each claimant asked for, and what is left over goes round in turn.
+proportion to what each claimant asked for, and what is left over goes round in turn. What one of
+them gets in one pass is one answer, with a budget of bytes; whoever has room for more asks again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import count, groupby
 
@@ -21,7 +23,7 @@ from topics.engine.state.record import tagged
 from topics.engine.state.segments import ColdMiss
 from topics.engine.state.topic import Topic
 from topics.errors import InvalidRequest
-from topics.settings import Settings
+from topics.settings import MIB, Settings
 from topics.storage.columns import Columns
 from topics.types import Payload, clamp
 
@@ -33,6 +35,8 @@ Granted = tuple[list[int], list[bytes], int, int]
 _DIGITS = [b"%03x" % low for low in range(16**3)]
 # Jobs that one pass moves to the dead-letter topic.
 DOOMED_MAX = 1000
+# Of the jobs that one claimant gets in one pass; the one that crosses it is among them.
+BYTES_MAX = 8 * MIB
 
 
 def check_node(node: object, settings: Settings) -> str:
@@ -84,7 +88,7 @@ def claim(
         # Moving let others go on.
         now_ms = core.monotonic_ms()
         again, _ = _freed(core, topic, queue, wanted)
-    picked = Picked(core, topic, again, wanted)
+    picked = Picked(core, topic, again, wanted, len(asked))
     granted = _grant(core, queue, asked, picked, now_ms)
     core.tally.read += len(picked.seqs)
     if not picked.seqs or not lease_frames.are_logged(topic):
@@ -128,10 +132,10 @@ def _grant(
 ) -> list[Granted]:
     """Leases what was picked; what each claimant gets."""
     wall_ms = core.wall_at(now_ms)
+    shares = _divide(queue, [most for _, most, _ in asked], picked)
     tries = picked.take(queue)
     granted: list[Granted] = []
     start = 0
-    shares = _shares(queue, [most for _, most, _ in asked], len(picked.seqs))
     # Most ask for the same time: what depends on it alone is done once for all of those.
     for lease_ms, group in groupby(zip(asked, shares, strict=True), _lease_ms):
         together = [(node, share) for (node, _, _), share in group]
@@ -152,6 +156,25 @@ def _grant(
 
 def _lease_ms(pair: tuple[Asked, int]) -> int:
     return pair[0][2]
+
+
+def _divide(queue: Queue, wanted: list[int], picked: Picked) -> list[int]:
+    """How many jobs each claimant gets; the others are not picked any more."""
+    available = len(picked.seqs)
+    if picked.is_cut:
+        # There are more: nobody is told that there are none.
+        more = _shares(queue, [most - 1 for most in wanted], available - len(wanted))
+        shares = [1 + each for each in more]
+    else:
+        shares = _shares(queue, wanted, available)
+    if picked.size_bytes <= BYTES_MAX:
+        return shares
+    at = 0
+    for index, share in enumerate(shares):
+        shares[index] = picked.fitting(at, share)
+        at += shares[index]
+    picked.keep(at)
+    return shares
 
 
 def _shares(queue: Queue, wanted: list[int], available: int) -> list[int]:
@@ -196,13 +219,26 @@ def _render(raws: list[Payload], tries: list[int], first: int, deadline: int) ->
 
 
 class Picked:
-    """The next jobs of a queue, ascending by seq, with their bytes. Nothing is leased yet."""
+    """The next jobs of a queue, ascending by seq, with their bytes. Nothing is leased yet.
 
-    __slots__ = ("_cursor_before", "_ended", "cursor", "raws", "reclaimed", "seqs")
+    `is_cut` says that there are more, which the budgets of so many claimants had no room for; then
+    there is at least one job for each of them.
+    """
 
-    def __init__(self, core: Core, topic: Topic, again: list[int], wanted: int) -> None:
+    __slots__ = (
+        "_bytes_max", "_claimants", "_cursor_before", "_ended", "cursor", "is_cut", "raws",
+        "reclaimed", "seqs", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self, core: Core, topic: Topic, again: list[int], wanted: int, claimants: int
+    ) -> None:
         queue = topic.queue
         assert queue is not None
+        self._claimants = claimants
+        self._bytes_max = BYTES_MAX * claimants
+        self.size_bytes = 0
+        self.is_cut = False
         self.seqs: list[int] = []
         # The records' bytes behind their first brace.
         self.raws: list[Payload] = []
@@ -212,12 +248,32 @@ class Picked:
         self._ended: dict[int, Lease] = {}
         try:
             self._reclaim(core, topic, again)
-            if self.cursor <= topic.head and len(self.seqs) < wanted:
+            if self.cursor <= topic.head and len(self.seqs) < wanted and not self.is_cut:
                 self._go_on(core, topic, wanted - len(self.seqs))
         except ColdMiss:
             # Fewer jobs now rather than all of them later, however small the cache is.
             if not self.seqs:
                 raise
+
+    def fitting(self, at: int, share: int) -> int:
+        """How many of the jobs from a place on are within the budget of one claimant."""
+        size = 0
+        for jobs, raw in enumerate(self.raws[at : at + share]):
+            if size >= BYTES_MAX:
+                return jobs
+            size += len(raw)
+        return share
+
+    def keep(self, jobs: int) -> None:
+        """Picks no more than the first so many."""
+        if jobs == len(self.seqs):
+            return
+        del self.seqs[jobs:], self.raws[jobs:]
+        if jobs <= self.reclaimed:
+            self.reclaimed = jobs
+            self.cursor = self._cursor_before
+        else:
+            self.cursor = self.seqs[-1] + 1
 
     def take(self, queue: Queue) -> list[int]:
         """Takes the jobs out of the queue; how often each that came back is delivered now."""
@@ -247,14 +303,25 @@ class Picked:
                 queue.free[seq] = None
 
     def _reclaim(self, core: Core, topic: Topic, again: list[int]) -> None:
-        """Jobs that came back."""
-        for seq in sorted(again):
-            block = topic.blocks[topic.block_at(seq)]
-            columns = core.segments.columns(block)
-            index = seq - block.first
-            self._add(columns, index, index + 1)
-            self.seqs.append(seq)
-            self.reclaimed += 1
+        """Jobs that came back, those in front that did so first."""
+        found: list[tuple[int, int, Columns]] = []
+        try:
+            for seq in again:
+                if self._is_full(len(found)):
+                    self.is_cut = True
+                    break
+                block = topic.blocks[topic.block_at(seq)]
+                columns, index = core.segments.columns(block), seq - block.first
+                self.size_bytes += columns.ends[index] - columns.start(index)
+                found.append((seq, index, columns))
+        finally:
+            for seq, index, columns in sorted(found):
+                self._add(columns, index, index + 1)
+                self.seqs.append(seq)
+                self.reclaimed += 1
+
+    def _is_full(self, picked: int) -> bool:
+        return self.size_bytes >= self._bytes_max and picked >= self._claimants
 
     def _go_on(self, core: Core, topic: Topic, wanted: int) -> None:
         """Jobs that were never handed out."""
@@ -267,14 +334,30 @@ class Picked:
             if block.dead_count < block.count:
                 first = max(at - block.first, 0)
                 for start, end in block.live_runs(first, block.count):
-                    end = min(end, start + wanted)
-                    self._add(core.segments.columns(block), start, end)
-                    self.seqs.extend(range(block.first + start, block.first + end))
-                    wanted -= end - start
-                    self.cursor = block.first + end
+                    if self._is_full(len(self.seqs)):
+                        self.is_cut = True
+                        return
+                    columns = core.segments.columns(block)
+                    fits = self._fitting_end(columns, start, min(end, start + wanted))
+                    self._add(columns, start, fits)
+                    self.seqs.extend(range(block.first + start, block.first + fits))
+                    self.size_bytes += columns.ends[fits - 1] - columns.start(start)
+                    wanted -= fits - start
+                    self.cursor = block.first + fits
                     if not wanted:
                         return
+                    if fits < end:
+                        self.is_cut = True
+                        return
             self.cursor = block.stop
+
+    def _fitting_end(self, columns: Columns, start: int, end: int) -> int:
+        """Where a run ends that begins at `start`: with the job that crosses the budget."""
+        room = columns.start(start) + self._bytes_max - self.size_bytes
+        if columns.ends[end - 1] <= room:
+            return end
+        crossing = bisect_left(columns.ends, room, start, end) + 1
+        return min(end, max(crossing, start + self._claimants - len(self.seqs)))
 
     def _add(self, columns: Columns, start: int, end: int) -> None:
         payload, raws = columns.payload, self.raws

@@ -108,6 +108,9 @@ class WorkStream(EventOutlet):
             self.sent_s = self._delivery.now_s
         if len(self._held) < self._max:
             desk.enter(self)
+            if claimed.seqs and claimed.ready:
+                # What one pass gives has a budget of bytes.
+                desk.kick()
 
     def fail(self, error: BaseException) -> None:
         if self._stream.is_closed:
