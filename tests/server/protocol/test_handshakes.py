@@ -188,3 +188,36 @@ def test_as_many_that_come_at_once_are_admitted_as_there_is_room_for(loop: str) 
                 answered = peer.answer()
                 told += (answered.status, answered.code) == (503, "overloaded")
         assert told == len(peers) - MOST
+
+
+def test_over_tls_too_an_answer_may_be_taken_slowly(
+    tls: ssl.SSLContext, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop gives a close half a minute, however much is still to be sent: here less."""
+    monkeypatch.setattr(asyncio.constants, "SSL_SHUTDOWN_TIMEOUT", 0.3)
+    limits = HttpLimits(write_stall_s=4.0, idle_s=0.3, scan_s=0.1)
+    with (
+        serving(limits, loop="asyncio", tls=tls) as served,
+        knock(served) as raw,
+        authority.trusting().wrap_socket(raw, server_hostname="localhost") as peer,
+    ):
+        peer.sendall(message("GET", "/big?n=20000000"))
+        got, end = bytearray(), time.monotonic() + 1.5
+        while time.monotonic() < end:
+            got += peer.recv(4096)
+            time.sleep(0.05)
+        while data := peer.recv(1 << 20):
+            got += data
+        assert len(parse_one(bytes(got), 0)[0].body) == 20_000_000
+
+
+def test_over_tls_too_who_takes_nothing_is_cut(tls: ssl.SSLContext, authority: Authority) -> None:
+    limits = HttpLimits(write_stall_s=0.5, linger_s=0.3, idle_s=0.3, scan_s=0.1)
+    with (
+        serving(limits, tls=tls) as served,
+        knock(served) as raw,
+        authority.trusting().wrap_socket(raw, server_hostname="localhost") as peer,
+    ):
+        peer.sendall(message("GET", "/big?n=20000000"))
+        eventually(lambda: count(served) == 1)
+        eventually(lambda: count(served) == 0)

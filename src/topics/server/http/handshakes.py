@@ -18,6 +18,9 @@ from topics.server.http.limits import HttpLimits
 TOGETHER_MAX = 64
 # Where nothing more can be opened the door is left alone for so long.
 REST_S = 0.5
+# How long a close may take as far as the loop is concerned: it does not know who reads slowly from
+# who has gone, as `ending` does.
+CLOSE_S = 24 * 3600.0
 
 
 class Door:
@@ -85,8 +88,9 @@ class Door:
     async def _shake(self, peer: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                self._protocol, peer, ssl=self._tls, ssl_handshake_timeout=self._limits.head_s
-            )
+                self._protocol, peer, ssl=self._tls, ssl_handshake_timeout=self._limits.head_s,
+                ssl_shutdown_timeout=CLOSE_S,
+            )  # fmt: skip
         except OSError:
             # It has left, is too slow, does not trust us, or speaks something else.
             return
