@@ -24,6 +24,7 @@ from topics.server.http.h2_stream import Headers, Incoming, StreamTransport
 from topics.server.http.http1 import Http1Hub
 from topics.server.http.intake import IDLE_PER_S, Intake
 from topics.server.http.message import COPY_BYTES_MAX
+from topics.server.http.sockets import unacknowledged_bytes
 
 STREAMS_MAX = 100
 # Streams that a client may open and reset again before they are answered, beyond those that it lets
@@ -351,7 +352,7 @@ class H2Protocol(Ending):
         size, transport = self.loose_bytes + self.buffered_bytes, self._transport
         # One that was cut has its last turn still to come: it is not to be cut again, or others.
         if size > COPY_BYTES_MAX and transport is not None and not transport.is_closing():
-            self.server.unsent.enter(self, size)
+            self.server.unsent.enter(self, size, unacknowledged_bytes(transport))
         else:
             self.server.unsent.leave(self)
 
