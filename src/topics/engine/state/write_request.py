@@ -142,34 +142,48 @@ def _decode_large(body: bytes, settings: Settings, ignoring: Ignoring | None) ->
     except (msgspec.DecodeError, RecursionError):
         pass
     known = decoder_of(_KNOWN_LARGE, _KNOWN_LARGE_RECORD, count_max)
-    decode = known if ignoring is None else decoder_of(LargeWriteRequest, LargeRecord, count_max)
+    try:
+        found = known(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if ignoring is None:
+            found = _decode_surrogates(body, settings, error, known)
+        else:
+            found = _decode_large_loosely(body, settings)
+            name_first_unknown(known, body, ignoring)
+    _read_metas(found.records, settings)
+    return _with_config(found)
+
+
+def _decode_large_loosely(body: bytes, settings: Settings) -> UnreadConfigRequest:
+    found: UnreadConfigRequest
+    decode = decoder_of(LargeWriteRequest, LargeRecord, settings.max_batch_records)
     try:
         found = decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         found = _decode_surrogates(body, settings, error, decode)
-    if ignoring is not None:
-        name_first_unknown(known, body, ignoring)
-    for index, record in enumerate(found.records):
-        record.meta = _read_meta(index, record.meta, settings)
-    return _with_config(found)
+    return found
 
 
-def _read_meta(index: int, raw: msgspec.Raw, settings: Settings) -> dict[str, str] | None:
-    text = bytes(raw)
-    if text == b"null":
-        return None
+def _read_metas(records: Sequence[Any], settings: Settings) -> None:
+    """Makes dictionaries of metas that were left as they came. Raises InvalidRequest."""
     keys, size = settings.max_meta_keys, settings.max_meta_bytes
-    # Each key has one: so many are too many keys, or too many bytes, whatever they are.
-    if text.count(b":") > keys + size:
-        raise InvalidRequest(
-            f"records[{index}].meta is too large; the limits are {keys} keys and {size} bytes",
-            index=index,
-        )
-    try:
-        meta: dict[str, str] | None = _META.decode(text)
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"body does not fit: {error} in `$.records[{index}].meta`") from None
-    return meta
+    for index, record in enumerate(records):
+        text = bytes(record.meta)
+        if text == b"null":
+            record.meta = None
+            continue
+        # Each key has one: so many are too many keys, or too many bytes, whatever they are.
+        if len(text) > keys + size and text.count(b":") > keys + size:
+            raise InvalidRequest(
+                f"records[{index}].meta is too large; the limits are {keys} keys and {size} bytes",
+                index=index,
+            )
+        try:
+            record.meta = _META.decode(text)
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(
+                f"body does not fit: {error} in `$.records[{index}].meta`"
+            ) from None
 
 
 def _decode_again(
