@@ -10,7 +10,7 @@ import pytest
 from tests.support.engines import World
 from topics.engine.ops.cursors import Given
 from topics.engine.state.write_request import request_of
-from topics.errors import Poisoned, TopicFull
+from topics.errors import OutcomeUnknown, Poisoned, TopicFull
 from topics.testing import FakeDisk, Fault, FaultFs
 from topics.testing.lateness import Lateness
 
@@ -63,16 +63,23 @@ def test_a_write_that_is_refused_in_front_of_a_commit_leaves_it_its_seqs() -> No
     assert world.look("durable").seqs == (1, 2)
 
 
-def test_a_commit_ends_though_the_log_fails_while_it_is_handed_over() -> None:
+@pytest.mark.parametrize("is_ephemeral_last", [False, True])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_commit_ends_though_the_log_fails_while_it_is_handed_over(
+    is_ephemeral_last: bool, nth: int
+) -> None:
+    """In front of it, or when a part of it that leaves no bytes waits for one that does."""
     faults = FaultFs(FakeDisk())
-    world = World(disk=faults)
+    world = World(disk=faults, wal_shards=1)
     engine, stages = world.engine, behind_a_cursor(world)
+    if is_ephemeral_last:
+        stages.reverse()
     late = Lateness(faults)
     late.attach(engine)
     engine.submit_put_cursor("ephemeral", "reader", Given(seq=1))
-    faults.fault = Fault("pwrite", 1, errno.EIO, path_contains=".wal", forever=True)
+    faults.fault = Fault("pwrite", nth, errno.EIO, path_contains=".wal", forever=True)
     commit = engine.submit_commit("p", 1, "q", stages)
     for step in (late.drain, engine.poll):
         with contextlib.suppress(Poisoned):
             step()
-    assert isinstance(commit.error, Poisoned)
+    assert isinstance(commit.error, Poisoned | OutcomeUnknown)

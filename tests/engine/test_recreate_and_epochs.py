@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.engines import ENDINGS, SURVIVABLE, Ending, World, gap, seqs, tagged
+from tests.support.late import hold_syncs
 from topics.testing import CrashPlan
 
 
@@ -112,6 +113,26 @@ def test_an_epoch_that_was_seen_is_not_given_to_another_topic(
     world.restart("crash", plan)
     world.engine.put_topic("c")
     assert world.engine.state("c").epoch > epoch
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk", "ephemeral"])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_crashes_in_a_row_give_no_epoch_twice(durability: str, checkpoint: bool) -> None:
+    """What a start passed over stays so, though nothing that was made after it reached the disk."""
+    world = World(wal_shards=1)
+    world.engine.put_topic("t", {"durability": "disk"})
+    world.fill("t", 1)
+    seen = [world.engine.state("t").epoch]
+    for life in range(4):
+        world.restart("crash")
+        if checkpoint and life == 1:
+            world.engine.checkpoint()
+        hold_syncs(world.engine)
+        made = world.engine.submit_put(f"new{life}", {"durability": durability})
+        world.engine.flush()
+        seen.append(made.topic.epoch)
+    assert len(set(seen)) == len(seen)
+    assert seen == sorted(seen)
 
 
 @pytest.mark.parametrize("how", ENDINGS)
