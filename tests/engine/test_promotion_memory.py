@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.engines import ENDINGS, Ending, World
+from tests.support.engines import ENDINGS, Ending, World, explained
 from topics.configs import BucketInput
 from topics.engine.ops import catalog, promotion
 from topics.errors import Compacted
@@ -189,6 +189,30 @@ def test_keys_are_remembered_whatever_goes_while_they_are_logged(
     assert [(each.deduped, each.first_seq) for each in answers] == [
         (True, 1 + 2 * n) for n in range(9)
     ]
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("sealed", ["never", "ephemeral", "durable"])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_keys_that_went_with_an_ephemeral_time_are_not_known_again(
+    world: World, how: Ending, sealed: str, is_deleted: bool
+) -> None:
+    """Whether the topic still had records then or none: what one start forgot no later one knows."""
+    put(world, "fsync")
+    charge(world)
+    if is_deleted:
+        world.engine.delete("t", before_seq=3)
+    put(world, "ephemeral")
+    if sealed == "ephemeral":
+        world.engine.checkpoint()
+    world.restart(how)
+    put(world, "fsync")
+    if sealed == "durable":
+        world.engine.checkpoint()
+    account = explained(world.engine, "t")
+    world.restart(how)
+    assert explained(world.engine, "t") == account
+    assert not charge(world).deduped
 
 
 # -- what compaction left ------------------------------------------------------------------------

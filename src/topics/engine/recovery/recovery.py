@@ -294,11 +294,14 @@ class Recovery:
     def _lose_resident(self, topic: Topic) -> None:
         if not self._is_clean:
             self.renew_epoch(topic)
+        is_known = bool(topic.live_count or topic.keys)
         self.core.forget_keys(topic)
         forget_producers(self.core, topic)
         if topic.live_count:
             self.core.tally.lost[RESTART] += topic.live_count
             topic.raise_floor(topic.head + 1, RESTART, self.core.segments.spans)
+        if is_known:
+            # With it a start forgets the keys, also those of a topic that had no record left.
             self.core.committer.stage(
                 Op(topic, frames.FLOOR, nothing, gated=False, floor=topic.floor, flags=RESTART)
             )
