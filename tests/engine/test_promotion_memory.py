@@ -215,6 +215,28 @@ def test_keys_that_went_with_an_ephemeral_time_are_not_known_again(
     assert not charge(world).deduped
 
 
+# -- dead letters --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_dead_letters_of_an_ephemeral_time_are_counted_on(
+    in_slices: World, how: Ending, count: int
+) -> None:
+    """They count over the life of the queue, whether it is logged in one group or in several."""
+    world = in_slices
+    config = {"type": "queue", "max_deliveries": 1, "dead_letter": "dead"}
+    put(world, "ephemeral", **config)
+    world.engine.append("t", [{"data": "x" * 40}] * count)
+    world.engine.nack("t", "worker", world.engine.claim("t", "worker", 1).seqs)
+    world.engine.claim("t", "worker", 1)
+    put(world, "fsync", **config)
+    for _ in range(2):
+        state = world.engine.state("t")
+        assert (state.count, state.queue and state.queue.dead_lettered) == (count - 1, 1)
+        world.restart(how)
+
+
 # -- what compaction left ------------------------------------------------------------------------
 
 

@@ -253,9 +253,13 @@ class Promotion:
         return block, self._core.segments.columns(block) if fetched is None else fetched
 
     def _amendments(self) -> list[Op]:
-        """What became of the seqs that earlier groups have, and what compaction left, as of now."""
+        """What became of the seqs that earlier groups have, as of now.
+
+        With it what no append says: what compaction left, and how many jobs became dead letters.
+        """
         topic, runs = self.topic, array("Q")
-        if self._at == SEQ_BASE and topic.compacted == NOTHING:
+        dead = 0 if topic.queue is None else topic.queue.dead_lettered
+        if self._at == SEQ_BASE and topic.compacted == NOTHING and not dead:
             return []
         ops = []
         for part in explain(topic, SEQ_BASE, self._at - 1) if self._at > SEQ_BASE else ():
@@ -265,6 +269,9 @@ class Promotion:
             elif state != LIVE:
                 ops.append(hole_frame(topic, part.first, part.last, state, 0))
         payload = msgspec.msgpack.encode(DeleteFrame(0, runs.tobytes(), lacking=topic.compacted))
-        delete = Op(topic, frames.DELETE, nothing, gated=False, first=self._at - 1, payload=payload)
+        delete = Op(
+            topic, frames.DELETE, nothing, gated=False, first=self._at - 1, payload=payload,
+            floor=dead,
+        )  # fmt: skip
         # Deletes first: what an eviction passes over is told as evicted.
         return [delete, *ops]
