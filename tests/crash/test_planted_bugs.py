@@ -71,7 +71,7 @@ def test_a_rarer_planted_bug_is_caught(
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "area", ["log", "queue", "router", "chain", "whole", "stage", "kv", "backup"]
+    "area", ["log", "queue", "router", "chain", "whole", "stage", "kv", "backup", "class"]
 )
 def test_without_a_planted_bug_nothing_is_found(area: str, tmp_path: Path, deadline: float) -> None:
     result = search(None, tmp_path, min(deadline - time.monotonic(), 120), area)

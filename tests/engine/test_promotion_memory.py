@@ -197,7 +197,7 @@ def test_keys_are_remembered_whatever_goes_while_they_are_logged(
 def test_keys_that_went_with_an_ephemeral_time_are_not_known_again(
     world: World, how: Ending, sealed: str, is_deleted: bool
 ) -> None:
-    """Whether the topic still had records then or none: what one start forgot no later one knows."""
+    """Whether there were records left then or none: what a start forgot no later one knows."""
     put(world, "fsync")
     charge(world)
     if is_deleted:

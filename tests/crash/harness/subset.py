@@ -13,6 +13,7 @@ import time
 from tests.crash.harness.backup_histories import run_history as backup_history
 from tests.crash.harness.backup_sweep import crash_backups, crash_restores
 from tests.crash.harness.backup_tears import run_tear
+from tests.crash.harness.class_histories import run_class_history, theme_of
 from tests.crash.harness.histories.draws import mood_of
 from tests.crash.harness.histories.history import failure as whole_failure
 from tests.crash.harness.io_errors import cases, check_after, run_with
@@ -142,6 +143,21 @@ def search_stages(seconds: float, first: str) -> str | None:
     return None
 
 
+def search_classes(seconds: float, first: str) -> str | None:
+    """Histories of the theme `first`, or of any: as many of them on a machine that is busy."""
+    stop, patience = time.process_time() + seconds, time.monotonic() + WAITED_S_MAX
+    for seed in itertools.count():
+        if time.process_time() > stop or time.monotonic() > patience:
+            break
+        if first and theme_of(seed) != first:
+            continue
+        try:
+            run_class_history(seed)
+        except (Exception, OrderViolation) as error:
+            return f"seed {seed}: {type(error).__name__}: {error}"
+    return None
+
+
 def search_buckets(seconds: float, first: str) -> str | None:
     stop = time.monotonic() + seconds
     try:
@@ -177,7 +193,7 @@ def search_backups(seconds: float, first: str) -> str | None:
 SEARCHES = {
     "log": search, "queue": search_queues, "router": search_routers, "chain": search_chains,
     "whole": search_wholes, "stage": search_stages, "kv": search_buckets,
-    "backup": search_backups,
+    "backup": search_backups, "class": search_classes,
 }  # fmt: skip
 
 if __name__ == "__main__":
