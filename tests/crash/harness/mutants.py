@@ -7,6 +7,7 @@ error: the product moved on and the bug has to be planted anew.
 from __future__ import annotations
 
 from tests.crash.harness.backup_mutants import BACKUP_MUTANTS
+from tests.crash.harness.class_mutants import CLASS_MUTANTS
 from tests.crash.harness.history_mutants import HISTORY_MUTANTS
 from tests.crash.harness.kv_mutants import KV_MUTANTS
 from tests.crash.harness.mutant import Mutant
@@ -365,6 +366,7 @@ MUTANTS = (
     *STAGE_MUTANTS,
     *KV_MUTANTS,
     *BACKUP_MUTANTS,
+    *CLASS_MUTANTS,
 )  # fmt: skip
 
 
