@@ -187,6 +187,18 @@ def test_a_request_is_told_so_whatever_its_client_has_sent_behind_it(
     eventually(lambda: served.app.abandoned == before + 1)
 
 
+@pytest.mark.parametrize("count", [1, 200])
+def test_a_request_that_began_when_its_client_had_left_is_told_so(
+    served: Served, count: int
+) -> None:
+    before = served.app.abandoned
+    with Wire(served.port) as wire:
+        begun = message("GET", "/slow?300") + message("GET", "/never")
+        wire.send(begun + message("GET", "/json") * count)
+        time.sleep(0.05)
+    eventually(lambda: served.app.abandoned == before + 1)
+
+
 def test_what_waits_unstarted_is_bounded(served: Served) -> None:
     """A client that goes on sending behind a request that waits is not read for ever."""
     with Wire(served.port) as wire:

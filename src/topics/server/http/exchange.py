@@ -324,10 +324,10 @@ class Exchange(Line):
 
     def scan(self, now: float) -> None:
         super().scan(now)
-        if self._is_reading or self._transport is None:
+        if self._transport is None or (self._is_reading and not self._has_eof):
             return
         if any(request.on_abandoned for request in self._queue) and has_hung_up(self._transport):
-            # As if its end had been read: somebody waits to hear of it.
+            # As if its end were read now: it was not, or nobody waited yet to hear of it.
             self.abort()
 
     # -- asyncio.Protocol --------------------------------------------------------------------
