@@ -155,7 +155,10 @@ def commit(world: ClassWorld) -> None:
             if not ticket.result.repeated and drops[name] == world.facts.drops[name]:
                 values = [n for id_ in ids if world.staged[id_][2] == name
                           for n in world.staged[id_][3]]  # fmt: skip
-                world.facts.written(name, world.epoch_of(name), part.first_seq, values)
+                # One that was cut short is healed: this part may be of a first attempt, which
+                # had fewer stages.
+                if len(values) == part.count:
+                    world.facts.written(name, world.epoch_of(name), part.first_seq, values)
                 made[name](ticket)
 
     world.ask(
