@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +14,8 @@ from topics.engine.offline.check import check
 from topics.engine.ops import promotion
 from topics.engine.ops.cursors import Given
 from topics.engine.state.write_request import request_of
-from topics.errors import Closed, CorruptData, DiskFull
+from topics.errors import Closed, CorruptData, DiskFull, Poisoned
+from topics.testing import FakeDisk, Fault, FaultFs
 from topics.testing.lateness import Lateness
 
 DURABLE = ("memory", "disk", "fsync")
@@ -293,3 +296,25 @@ def test_what_waits_behind_a_cursor_has_its_place_when_the_class_changes(large: 
     large.restart("kill")
     assert large.engine.state("t").head_seq == head
     assert values(large.engine.diff("t", from_seq=head - 2)) == ["behind", "after"]
+
+
+@pytest.mark.parametrize("how", ["the next config", "a slice"])
+def test_a_promotion_during_which_the_log_fails_is_told(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """And a config behind it is not begun: nobody would end it."""
+    monkeypatch.setattr(promotion, "AT_ONCE_BLOCKS", promotion.GROUP_BLOCKS)
+    faults = FaultFs(FakeDisk())
+    world = World(disk=faults)
+    put(world, durability="ephemeral")
+    for n in range(6):
+        world.engine.append("t", [{"data": f"{n}" + "x" * 300_000}] * 2)
+    ticket = submit(world, durability="fsync")
+    faults.fault = Fault("pwrite", errno=errno.EIO, path_contains=".wal", forever=True)
+    calls: dict[str, Callable[[], object]] = {
+        "a slice": lambda: world.engine.maintain(0),
+        "the next config": lambda: world.engine.submit_put("t", {"durability": "ephemeral"}),
+    }
+    with pytest.raises(Poisoned):
+        calls[how]()
+    assert isinstance(ticket.error, Poisoned)

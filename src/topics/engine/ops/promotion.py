@@ -116,6 +116,8 @@ class Promotion:
         try:
             while not self._step_waiting():
                 pass
+        except Poisoned:
+            raise
         except StorageError as error:
             self.fail(error)
 
@@ -130,6 +132,13 @@ class Promotion:
 
     def step(self) -> bool:
         """Logs about one group; True when the class has changed, or can not. Raises ColdMiss."""
+        try:
+            return self._step()
+        except Poisoned as error:
+            self.fail(error)
+            raise
+
+    def _step(self) -> bool:
         core, topic = self._core, self.topic
         if topic.dropped:
             self.ticket.resolve(None)
@@ -146,7 +155,7 @@ class Promotion:
         if is_last and topic.gated:
             # Where an operation goes depends on the class: none may be on its way then.
             core.committer.sync()
-            return self.step()
+            return self._step()
         self._carried |= self._carrying
         for op in [*ops, *(self._amendments() if is_last else ())]:
             core.committer.stage(op)
@@ -156,11 +165,7 @@ class Promotion:
             self._change()
             return True
         written = ops[-1].ticket = Ticket()
-        try:
-            core.committer.flush()
-        except Poisoned as error:
-            self.fail(error)
-            raise
+        core.committer.flush()
         if written.error is not None:
             self.fail(written.error)
         self._at = last + 1
